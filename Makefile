@@ -1,0 +1,69 @@
+# Everything that is done with this repository, one command each. `make` lists it.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.biqe-setup
+# Tests run two at a time, so each keeps to one thread.
+WORKERS ?= 2
+PYTEST_ARGS ?=
+DEMO_MINUTES ?= 2.5
+DEMO_RUN := build/demo-run
+QUESTION := SELECT ?river ?city WHERE { ?river :flows_through :Germany, :France . ?city :located_on ?river }
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check fix docs-check wheel bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+setup: $(STAMP)  ## create .venv with biqe and all it needs; instant when nothing changed
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "error: no python3 found; install Python 3.11 or newer" >&2; exit 2; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "error: $(PYTHON) is too old; use 'make setup PYTHON=/path/to/python3.11'" >&2; exit 2; }
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $(STAMP)
+	@echo "ready: $(BIN)/biqe --help"
+
+demo: setup  ## train BiQE on the embedded atlas (about 3 minutes) and ask the paper's question
+	@echo "-- 1. The question, to the model that ships with biqe: cities on rivers through Germany and France"
+	$(BIN)/biqe ask atlas '$(QUESTION)'
+	@echo "-- 2. Train a model of your own on the atlas, $(DEMO_MINUTES) minutes"
+	@rm -rf $(DEMO_RUN)
+	$(BIN)/biqe train atlas --minutes $(DEMO_MINUTES) --out $(DEMO_RUN)
+	@echo "-- 3. The same question, to the model that was just trained"
+	$(BIN)/biqe ask $(DEMO_RUN) '$(QUESTION)'
+
+test: setup  ## all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+check: setup  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+fix: setup  ## let ruff repair and format what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs-check: setup  ## links, the paper map and generated tables agree with the code
+	$(BIN)/python tools/check_links.py
+	$(BIN)/python tools/check_paper_map.py
+	$(BIN)/python tools/results_table.py --check
+
+wheel: setup  ## dist/biqe-*.whl, with the atlas and its model inside
+	@rm -rf dist
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist
+	@ls -l dist
+
+bench: setup  ## list the benchmarks; run one with .venv/bin/python benchmarks/NAME.py
+	@$(BIN)/python tools/list_benchmarks.py
+
+clean:  ## remove what can be made again: .venv, build, dist, caches
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks tools examples -name __pycache__ -type d -prune -exec rm -rf {} +

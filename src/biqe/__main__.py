@@ -1,0 +1,7 @@
+"""``python -m biqe`` is the command ``biqe``."""
+
+import sys
+
+from biqe.cli import main
+
+sys.exit(main())

@@ -1,0 +1,307 @@
+"""What a user gets: rows in the graph's own names, known ones first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import numpy as np
+
+from biqe.answer.combine import AskConfig, Combined
+from biqe.answer.evidence import EvidenceFinder, IdLink
+from biqe.errors import InvalidOption
+from biqe.graph.knowledge_graph import Graph
+from biqe.query.bound import BoundQuery
+
+if TYPE_CHECKING:
+    import pandas
+
+KNOWN = "known"
+PREDICTED = "predicted"
+MARGINALS = 20
+"""Entities that are listed for each variable alone."""
+
+
+class Link(NamedTuple):
+    """One pattern of the query with the row's entities in it."""
+
+    subject: str
+    """Name of an entity; or a variable such as ``?h`` where no entity fits."""
+    relation: str
+    object: str
+    probability: float | None = None
+    """1.0 where the graph holds it; the model's where it is missing; None where an end is not known."""
+
+    def __str__(self) -> str:
+        return f"{self.subject} {self.relation} {self.object}"
+
+
+class Marginal(NamedTuple):
+    """One entity as the value of one variable, whatever the others are."""
+
+    name: str
+    probability: float
+    status: str
+    """``known`` where a known row has it; else ``predicted``."""
+
+
+class Row:
+    """One answer. ``row.river``, ``row["river"]`` and ``row.values`` give names; ``row.labels`` what to show.
+
+    A variable that is called like an attribute of Row, such as ``?status``, is reached by ``row["status"]``.
+    """
+
+    __slots__ = ("_answers", "ids", "number")
+
+    def __init__(self, answers: Answers, number: int, ids: tuple[int, ...]) -> None:
+        self._answers = answers
+        self.number = number
+        """Place among all rows, from 0."""
+        self.ids = ids
+        """Entity ids, in SELECT order."""
+
+    @property
+    def status(self) -> str:
+        """``known`` (the graph holds all patterns) or ``predicted``."""
+        return KNOWN if self.number < self._answers.known_count else PREDICTED
+
+    @property
+    def probability(self) -> float:
+        """1.0 for a known row; else the model's joint probability of this tuple."""
+        place = self.number - self._answers.known_count
+        return 1.0 if place < 0 else float(self._answers.rows.probabilities[place])
+
+    @property
+    def values(self) -> dict[str, str]:
+        """Names of the entities by variable."""
+        return dict(zip(self._answers.variables, map(self._answers.name, self.ids), strict=True))
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What to show for the entities, by variable: their labels, or their names where they have none."""
+        return dict(zip(self._answers.variables, map(self._answers.label, self.ids), strict=True))
+
+    @property
+    def held(self) -> tuple[Link, ...]:
+        """The patterns of this row that the graph holds."""
+        return self._answers.links(self)[0]
+
+    @property
+    def missing(self) -> tuple[Link, ...]:
+        """The patterns of this row that the graph does not hold, with their own probability; () if known."""
+        return () if self.status == KNOWN else self._answers.links(self)[1]
+
+    def __getitem__(self, variable: str) -> str:
+        try:
+            return self._answers.name(self.ids[self._answers.variables.index(variable.removeprefix("?"))])
+        except ValueError:
+            raise KeyError(variable) from None
+
+    def __getattr__(self, variable: str) -> str:
+        try:
+            return self[variable]
+        except KeyError:
+            variables = ", ".join(self._answers.variables)
+            raise AttributeError(f"this row has no variable {variable!r}; it has {variables}") from None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Row):
+            return NotImplemented
+        return (self.values, self.status, self.probability) == (other.values, other.status, other.probability)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.values.items()))
+
+    def __str__(self) -> str:
+        from biqe.answer.formats import row_line
+
+        return row_line(self)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{variable}={value!r}" for variable, value in self.values.items())
+        return f"Row({values}, status={self.status!r}, probability={self.probability:.4g})"
+
+
+@dataclass(frozen=True, eq=False)
+class Answers(Sequence[Row]):
+    """The answers to one query: a sequence of rows, known ones first, then predicted ones, likely first."""
+
+    text: str
+    """The query as it was asked."""
+    query: BoundQuery
+    graph: Graph
+    """What *known* means: the graph that was searched."""
+    rows: Combined
+    config: AskConfig
+    model: str | None = None
+    """Name of the model that predicted; None where none was asked."""
+    source: str = ""
+    """What was opened: ``atlas``, or a folder."""
+    seconds: float = 0.0
+    """From the text to the rows."""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the projected variables, in SELECT order, without question marks."""
+        return tuple(self.query.names[node] for node in self.query.targets)
+
+    @property
+    def known_count(self) -> int:
+        return len(self.rows.known)
+
+    @property
+    def predicted_count(self) -> int:
+        return len(self.rows.predicted)
+
+    @property
+    def known_complete(self) -> bool:
+        """Whether all known rows are there; false where LIMIT or the cap on known rows cut some off."""
+        return self.rows.known_complete
+
+    def __len__(self) -> int:
+        return self.known_count + self.predicted_count
+
+    @overload
+    def __getitem__(self, number: int) -> Row: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Row]: ...
+    def __getitem__(self, number: int | slice) -> Row | list[Row]:
+        if isinstance(number, slice):
+            return [self[place] for place in range(*number.indices(len(self)))]
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"row {number} of {len(self)}")
+        number %= len(self)
+        known = self.known_count
+        ids = self.rows.known[number] if number < known else self.rows.predicted[number - known]
+        return Row(self, number, tuple(ids.tolist()))
+
+    def __iter__(self) -> Iterator[Row]:
+        return (self[number] for number in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"Answers({self.known_count:,} known, {self.predicted_count:,} predicted)"
+
+    def __str__(self) -> str:
+        from biqe.answer.formats import table
+
+        return table(self)
+
+    def name(self, entity: int) -> str:
+        """Name of an entity; ``?h`` for a hidden variable that nothing fills (``-1 - node``)."""
+        return self.graph.vocabulary.entities[entity] if entity >= 0 else f"?{self.query.names[-1 - entity]}"
+
+    def label(self, entity: int) -> str:
+        """What to show for an entity: its label, or its name where it has none."""
+        return self.graph.vocabulary.label(entity) if entity >= 0 else self.name(entity)
+
+    def id_links(self, row: Row) -> tuple[tuple[IdLink, ...], tuple[IdLink, ...]]:
+        """The patterns of the row that the graph holds, and those that are missing, in ids."""
+        place = row.number - self.known_count
+        evidence = self._finder.evidence(row.ids) if place < 0 else self.rows.evidence[place]
+        return evidence.held, evidence.missing
+
+    def links(self, row: Row) -> tuple[tuple[Link, ...], tuple[Link, ...]]:
+        """The patterns of the row that the graph holds, and those that are missing, in names."""
+        held, missing = self.id_links(row)
+        relations = self.graph.vocabulary.relations
+        probabilities = self.rows.link_probabilities
+
+        def link(ids: IdLink, probability: float | None) -> Link:
+            return Link(self.name(ids.subject), relations[ids.relation], self.name(ids.object), probability)
+
+        return tuple(link(ids, 1.0) for ids in held), tuple(link(ids, probabilities.get(ids)) for ids in missing)
+
+    @cached_property
+    def label_widths(self) -> list[int]:
+        """Columns that each variable needs when rows are printed."""
+        from biqe.answer.formats import label_widths
+
+        return label_widths(self)
+
+    def with_known(self, count: int | None) -> Answers:
+        """The same answers with at most ``count`` known rows."""
+        if count is None or count >= self.known_count:
+            return self
+        return replace(self, rows=replace(self.rows, known=self.rows.known[:count], known_complete=False))
+
+    @cached_property
+    def _finder(self) -> EvidenceFinder:
+        return EvidenceFinder(self.graph, self.query)
+
+    @cached_property
+    def marginals(self) -> Mapping[str, list[Marginal]]:
+        """For each variable, its most probable values under the model, whatever the other variables are.
+
+        Empty lists where no model was asked.
+        """
+        if self.rows.marginals is None:
+            return {variable: [] for variable in self.variables}
+        from biqe.exact.answers import answers
+
+        known = answers(self.graph, self.query)
+        listed = {}
+        for variable, scores, true in zip(self.variables, self.rows.marginals, known, strict=True):
+            best = np.argsort(-scores, kind="stable")[:MARGINALS]
+            statuses = np.where(np.isin(best, true), KNOWN, PREDICTED).tolist()
+            listed[variable] = [
+                Marginal(self.name(entity), float(np.exp(scores[entity])), status)
+                for entity, status in zip(best.tolist(), statuses, strict=True)
+            ]
+        return listed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain dicts, lists, strings and numbers; see docs/concepts/known-and-predicted.md."""
+        names = {entity for row in (self.rows.known, self.rows.predicted) for entity in np.unique(row).tolist()}
+        labels = {self.name(entity): self.label(entity) for entity in sorted(names)}
+        return {
+            "query": self.text,
+            "source": self.source,
+            "model": self.model,
+            "graph": self.graph.fingerprint,
+            "mode": self.config.mode,
+            "variables": list(self.variables),
+            "known": self.known_count,
+            "known_complete": self.known_complete,
+            "predicted": self.predicted_count,
+            "seconds": round(self.seconds, 6),
+            "rows": [_row_dict(row) for row in self],
+            "labels": {name: label for name, label in labels.items() if name != label},
+            "marginals": {
+                variable: [entry._asdict() for entry in entries] for variable, entries in self.marginals.items()
+            },
+        }
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """One JSON document, in the form of ``to_dict``."""
+        from biqe.answer.formats import escaped_json
+
+        return escaped_json(json.dumps(self.to_dict(), ensure_ascii=False, indent=indent))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A DataFrame: a column for each variable, then status, probability and missing (a tuple of links)."""
+        try:
+            import pandas
+        except ImportError:
+            raise InvalidOption(
+                "to_pandas needs the package 'pandas', which is not installed",
+                hint="pip install pandas; or use to_json(), or list(answers)",
+            ) from None
+        from biqe.answer.formats import extra_columns
+
+        rows = [(*row.values.values(), row.status, row.probability, row.missing) for row in self]
+        return pandas.DataFrame(rows, columns=[*self.variables, *extra_columns(self.variables)])
+
+
+def _row_dict(row: Row) -> dict[str, Any]:
+    entry: dict[str, Any] = {"values": row.values, "status": row.status, "probability": row.probability}
+    if row.status == PREDICTED:
+        entry["held"] = [_link_dict(link) for link in row.held]
+        entry["missing"] = [_link_dict(link) for link in row.missing]
+    return entry
+
+
+def _link_dict(link: Link) -> dict[str, Any]:
+    return link._asdict()

@@ -1,0 +1,251 @@
+"""The command table and the entry point ``biqe``.
+
+A command's module is imported when the command runs or when its own ``--help`` is asked for, so that
+``biqe --help`` is instant and loads neither torch nor numba nor an RDF library. A new command is one line
+in COMMANDS and one function with typer options; nothing else is edited.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import shutil
+import sys
+import textwrap
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from biqe.errors import BiqeError
+
+
+class Entry(NamedTuple):
+    """Where a command lives, and the line that ``biqe --help`` shows for it."""
+
+    target: str
+    """``module:function``."""
+    help: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "import": Entry("biqe.cli.graph:import_graph", "Read graph files (RDF, TSV, CSV, Parquet) into a graph folder."),
+    "stats": Entry("biqe.cli.graph:stats", "Counts, degrees and relations of a graph."),
+    "find": Entry("biqe.cli.graph:find", "Look entities up by name or label."),
+    "mine": Entry("biqe.cli.mine:mine", "Make training and evaluation queries out of a graph."),
+    "train": Entry("biqe.cli.train:train", "Train a model on a graph, or resume a run."),
+    "evaluate": Entry("biqe.cli.evaluate:evaluate", "Rank the true answers of queries; MRR and HITS@k."),
+    "ask": Entry("biqe.cli.ask:ask", "Answer a SPARQL query: what is known and what is predicted."),
+    "config": Entry("biqe.cli.train:config_show", "Show what a run sets differently from the defaults."),
+}
+
+HELP = """Ask a knowledge graph a SPARQL query; get the answers it holds and the answers it is missing.
+
+Try it on the embedded graph of rivers, cities and countries:
+
+    biqe ask atlas 'SELECT ?city WHERE { ?city :located_on :Rhine }'
+
+With a graph of your own:
+
+    biqe import my-graph.nt --out kg/mine
+    biqe stats kg/mine
+    biqe train kg/mine --minutes 30 --out runs/mine
+    biqe ask runs/mine 'SELECT ?x WHERE { ... }'
+"""
+
+EPILOG = (
+    "Every command explains itself: 'biqe COMMAND --help'. Results go to standard output, progress and errors to "
+    "standard error; '--json' prints one JSON document. Exit codes: 0 done, 2 bad input, 1 a fault of biqe."
+)
+
+
+class Command(TyperCommand):
+    """A command whose indented help paragraphs are printed as they stand, so that examples can be copied."""
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write the help text, examples unwrapped."""
+        self.help = keep_examples(self.help)
+        super().format_help_text(ctx, formatter)
+
+
+class CommandTable(TyperGroup):
+    """A group whose commands are imported one at a time, on demand."""
+
+    command_class = Command
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all commands, in the order of the journey from a file to an answer."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, imported now; None if there is no such command."""
+        if cmd_name not in COMMANDS:
+            return None
+        if cmd_name not in self.commands:
+            module, function = COMMANDS[cmd_name].target.split(":")
+            single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+            single.command(cmd_name, cls=Command)(getattr(importlib.import_module(module), function))
+            self.commands[cmd_name] = typer.main.get_command(single)
+        return self.commands[cmd_name]
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write the help text, examples unwrapped."""
+        self.help = keep_examples(self.help)
+        super().format_help_text(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the table of commands from their one-line helps, without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+def keep_examples(help_text: str | None) -> str | None:
+    r"""Help text with a ``\b`` mark before each paragraph whose lines are all indented: those are not re-wrapped."""
+    if help_text is None:
+        return None
+    paragraphs = help_text.split("\n\n")
+    return "\n\n".join(
+        f"\b\n{paragraph}"
+        if paragraph.strip() and all(line[:1] == " " for line in paragraph.splitlines())
+        else paragraph
+        for paragraph in paragraphs
+    )
+
+
+app = typer.Typer(
+    cls=CommandTable,
+    help=HELP,
+    epilog=EPILOG,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from biqe import __version__
+
+        print(f"biqe {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options that stand before the command; the help text is HELP."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; never raises, never shows a traceback unasked.
+
+    0 done, 1 a fault of biqe itself, 2 bad input, 130 interrupted, 141 the reader of our output went away.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    _prepare_streams()
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except typer.TyperException as error:  # unknown command or option, missing or malformed value
+        _show(error.format_message(), _usage_hint(error))
+        return 2
+    except BiqeError as error:
+        _show(f"{type(error).__name__}: {error.message}", error.hint)
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        _show("interrupted", None, kind="stopped")
+        return 130
+    except BrokenPipeError:
+        # Python flushes standard output once more on exit: give it somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        _debug()
+        _show(_os_error(error), _os_hint(error))
+        return 2
+    except MemoryError:
+        _debug()
+        _show("out of memory", "use a smaller graph, a smaller batch or a machine with more memory")
+        return 2
+    except Exception as error:
+        _debug()
+        first_line = (str(error).splitlines() or [""])[0]
+        _show(
+            f"internal error: {type(error).__name__}: {first_line}. This is a fault of biqe, not of your input; "
+            "please report it with the command that you ran.",
+            "BIQE_DEBUG=1 in front of the same command shows where it happened",
+        )
+        return 1
+
+
+def _prepare_streams() -> None:
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller closed it
+            setattr(sys, name, open(os.devnull, "w"))
+        # A name outside the terminal's encoding must not stop an answer half-way.
+        if hasattr(getattr(sys, name), "reconfigure"):
+            getattr(sys, name).reconfigure(errors="backslashreplace")
+
+
+def _run(arguments: list[str]) -> int:
+    table = typer.main.get_command(app)
+    try:
+        with table.make_context("biqe", arguments) as context:
+            table.invoke(context)
+    except typer.Exit as exit_:  # --help and --version end so, and commands that choose their exit code
+        return exit_.exit_code
+    return 0
+
+
+def _show(message: str, hint: str | None, *, kind: str = "error") -> None:
+    """One paragraph on standard error, and the hint as a second one; wrapped between words at the terminal's width."""
+    width = max(40, shutil.get_terminal_size((80, 24)).columns)
+    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    for label, text, colour in ((kind, message, "red"), ("hint", hint, "cyan")):
+        if text is None:
+            continue
+        first, *more = text.splitlines() or [""]
+        lines = _wrap(f"{label}: {first}", width) + [part for line in more for part in _wrap(line, width)]
+        if coloured:
+            lines[0] = typer.style(f"{label}:", fg=colour, bold=True) + lines[0][len(label) + 1 :]
+        print("\n".join(lines), file=sys.stderr)
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    # Long names and paths stay whole, so that they can be copied.
+    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _usage_hint(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "biqe"
+    return f"'{command} --help' shows what is allowed, with examples"
+
+
+def _os_error(error: OSError) -> str:
+    reason = (error.strerror or str(error) or type(error).__name__).lower()
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+def _os_hint(error: OSError) -> str | None:
+    return {
+        errno.ENOSPC: "free some space, or write to another disk with --out",
+        errno.EDQUOT: "free some space, or write to another disk with --out",
+        errno.EACCES: "you may not read or write there; choose another place or change its permissions",
+        errno.EPERM: "you may not read or write there; choose another place or change its permissions",
+        errno.EROFS: "that disk is read-only; write to another place with --out",
+        errno.ENOENT: "check the spelling, and the folder that you are in",
+    }.get(error.errno or 0)
+
+
+def _debug() -> None:
+    if os.environ.get("BIQE_DEBUG", "0") not in ("", "0"):
+        traceback.print_exc()

@@ -1,0 +1,262 @@
+"""``biqe import``, ``biqe stats`` and ``biqe find``: files into a graph folder, and a look at what it holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biqe.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from biqe.graph.importer import Imported
+    from biqe.graph.statistics import Statistics
+
+_BAR = 30
+_DEFAULT_SPLIT = "0.05,0.05"
+
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+_Graph = Annotated[
+    str, typer.Argument(metavar="GRAPH", help="Graph folder, as biqe import writes it, or: atlas.", show_default=False)
+]
+
+
+def import_graph(
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(metavar="FOLDER_OR_FILE...", help="Files of triples, or folders of them.", show_default=False),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Graph folder to write.", show_default=False)],
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="Read every file as tsv, csv, ntriples, nquads, turtle, trig, rdfxml or parquet, whatever its name.",
+            show_default=False,
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--labels",
+            help="File of lines: name TAB label [TAB description]. Stands above labels.tsv.",
+            show_default=False,
+        ),
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            "--split",
+            help=f"Shares of valid and test, such as {_DEFAULT_SPLIT} (the default where the input has no splits), "
+            "or none.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed splits the same graph the same way.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace a graph that is already there.")] = False,
+    json: _Json = False,
+) -> None:
+    """Read graph files into a graph folder, which every other command takes.
+
+    Formats go by extension, .gz after it is looked through: .tsv .txt .csv .nt .nq .ttl .trig .rdf .parquet. A folder
+    with train, valid and test files keeps these splits and takes labels from its labels.tsv. Any other input is split
+    at random into 90 % train, 5 % valid and 5 % test, with every entity and relation kept in train.
+
+        biqe import FB15k-237/ --out kg/fb15k237
+        biqe import facts.nt.gz more.ttl --out kg/facts --split 0.1,0.1 --seed 7
+        biqe import triples.txt --format csv --labels names.tsv --out kg/mine
+
+    TSV and CSV have the columns subject, relation, object; a header (head,relation,tail or subject,predicate,object)
+    may give them in another order. Lines that start with # are comments. Literals stay out of the graph and are
+    counted; rdfs:label becomes the label of an entity.
+    """
+    from biqe.cli._console import print_json, progress
+    from biqe.graph.files import find_sources
+    from biqe.graph.importer import import_files
+
+    size = find_sources(inputs, format=format, labels=labels).size
+    with progress("bytes read", total=size) as advance:
+        imported = import_files(
+            inputs, out, format=format, labels=labels, shares=_shares(split), asked_to_split=split is not None,
+            seed=seed, force=force, advance=advance,
+        )  # fmt: skip
+    if json:
+        print_json({"folder": str(out), **{key: value for key, value in imported.manifest.items() if key != "files"}})
+    else:
+        _show_import(out, imported)
+
+
+def _shares(text: str | None) -> tuple[float, float] | None:
+    """Shares of valid and test; None for ``none``."""
+    if text is None:
+        text = _DEFAULT_SPLIT
+    if text.strip().lower() == "none":
+        return None
+    try:
+        valid, test = (float(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidOption(
+            f"--split must be two shares or none. Got {text!r}", hint=f"for example: --split {_DEFAULT_SPLIT}"
+        ) from None
+    if not (valid >= 0 and test >= 0 and valid + test < 1):
+        raise InvalidOption(f"the shares of valid and test must be 0 or more and sum to less than 1. Got {text!r}")
+    return valid, test
+
+
+def _show_import(out_folder: Path, imported: Imported) -> None:
+    from biqe.cli._console import err, out
+
+    manifest = imported.manifest
+    counts: dict[str, Any] = manifest["source"]["counts"]
+    triples: dict[str, int] = manifest["triples"]
+    total = sum(triples.values())
+    out.print(
+        f"{out_folder}: {manifest['entities']:,} entities, {manifest['relations']:,} relations, {total:,} triples"
+    )
+    how = {
+        "given": "as the files give them",
+        "random": "drawn at random; --split none keeps all in train",
+        "none": "everything in train",
+    }[imported.how_split]
+    out.print(f"  splits      {', '.join(f'{name} {count:,}' for name, count in triples.items())}")
+    out.print(f"              {how}")
+    if manifest["labels"]:
+        out.print(f"  labels      {manifest['labels']:,}")
+    for key, what in (
+        ("duplicates", "repeated triples, kept once"),
+        ("literals", "statements with a literal, left out"),
+        ("nested", "statements about statements, left out"),
+        ("named_graph", "statements from named graphs; the graph names are dropped"),
+        ("comments", "comment lines"),
+        ("labels_unused", "labels of names that are no entity"),
+    ):
+        if counts[key]:
+            out.print(f"  {counts[key]:>10,}  {what}")
+    if counts["ignored_columns"]:
+        out.print(f"  ignored columns: {', '.join(counts['ignored_columns'])}")
+    default = manifest["prefixes"].get("")
+    if default:
+        out.print(f"  in queries, :Name stands for <{default}Name>", soft_wrap=True)
+    for name in ("valid", "test"):
+        if imported.how_split != "none" and not triples[name]:
+            err.print(f"note: the {name} split is empty")
+    from biqe.graph.statistics import unseen_entities
+
+    unseen = {name: len(unseen_entities(imported.splits, name)) for name in ("valid", "test")}
+    if any(unseen.values()):
+        shown = ", ".join(f"{count:,} of {name}" for name, count in unseen.items())
+        err.print(f"note: entities without a triple in train: {shown}; they are kept")
+
+
+def stats(graph: _Graph, json: _Json = False) -> None:
+    """Show counts, degrees, relations and splits of a graph.
+
+        biqe stats kg/fb15k237
+        biqe stats kg/fb15k237 --json
+
+    Degrees and relations are those of all splits together. A relation is 1-N where a subject has 1.5 objects or more
+    on average, N-1 where an object has 1.5 subjects or more, N-N where both.
+    """
+    from biqe.cli._console import print_json
+    from biqe.graph import folder
+    from biqe.graph.statistics import statistics
+
+    place = _place(graph)
+    splits = folder.load(place)
+    found = statistics(splits)
+    if json:
+        from dataclasses import asdict
+
+        report = asdict(found)
+        report["degrees"]["most_entity"] = splits.vocabulary.entities[found.degrees.most_entity]
+        print_json({"folder": graph, **report})
+        return
+    _show_statistics(graph, found, splits.vocabulary.label(found.degrees.most_entity))
+
+
+def _show_statistics(name: str, found: Statistics, hub: str) -> None:
+    from biqe.cli._console import out, table
+
+    out.print(f"{name}: {found.entities:,} entities, {found.relations:,} relations, {found.triples:,} triples")
+    out.print(f"labels {found.labels:,}; loops {found.loops:,}; fingerprint {found.fingerprint}\n")
+    table(
+        ["split", "triples", "entities", "relations", "unseen entities", "in train"],
+        [
+            [
+                *(part.name, part.triples, part.entities, part.relations),
+                *([None, None] if part.name == "train" else [part.unseen_entities, part.in_train]),
+            ]
+            for part in found.splits
+        ],
+    )
+    for part in found.splits:
+        if part.unseen_relations:
+            out.print(f"relations of {part.name} without a triple in train: {part.unseen_relations:,}")
+    degrees = found.degrees
+    out.print(f"degree: mean {degrees.mean:,.1f}, median {degrees.median:,.0f}, most {degrees.most:,} ({hub})")
+    if degrees.isolated:
+        out.print(f"entities without a triple: {degrees.isolated:,}")
+    most = max((count for _, _, count in degrees.histogram), default=1) or 1
+    for low, high, count in degrees.histogram:
+        span = f"{low:,}" if low == high else f"{low:,}-{high:,}"
+        # At least one mark for what is not zero, so that rare hubs stay visible.
+        bar = "#" * max(round(_BAR * count / most), count > 0)
+        out.print(f"  {span:>19}  {count:>10,}  {bar}".rstrip())
+    out.print()
+    table(
+        ["most frequent relations", "triples", "subjects", "objects", "kind"],
+        [[_short(item.name), item.triples, item.subjects, item.objects, item.kind]
+         for item in found.relation_statistics[:10]],
+    )  # fmt: skip
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.kinds.items())
+    out.print(f"kinds of relations: {kinds}")
+
+
+def _short(name: str, width: int = 38) -> str:
+    """The end of a long name, which tells relations apart better than its start."""
+    return name if len(name) <= width else "..." + name[-(width - 3) :]
+
+
+def find(
+    graph: _Graph,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Part of a name or label.", show_default=False)],
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Most entities to show.")] = 10,
+    json: _Json = False,
+) -> None:
+    """Look entities up by name or label: equal ones first, then beginnings, then parts; case does not matter.
+
+        biqe find kg/fb15k237 germany
+        biqe find atlas rhin --json
+
+    The name is what a query is written with; the label is what is shown. Exit code 0 also where nothing is found.
+    """
+    from biqe.cli._console import err, out, print_json
+    from biqe.graph import folder, search
+
+    place = _place(graph)
+    vocabulary = folder.load(place).vocabulary
+    found = search.find(vocabulary, text, limit)
+    rows = [
+        {
+            "entity": item.entity, "name": item.name, "label": vocabulary.labels.get(item.entity),
+            "description": vocabulary.descriptions.get(item.entity),
+        }
+        for item in found
+    ]  # fmt: skip
+    if json:
+        print_json({"folder": graph, "text": text, "found": rows})
+        return
+    for row in rows:
+        more = ", ".join(part for part in (row["label"], row["description"]) if part)
+        out.print(f"{row['name']}  {more}".rstrip(), soft_wrap=True)
+    if not rows:
+        err.print(f"nothing in {graph} fits {text!r} ({len(vocabulary.entities):,} entities)")
+
+
+def _place(graph: str) -> Path:
+    if graph == "atlas":
+        from biqe import atlas
+
+        return Path(atlas.path())
+    return Path(graph)

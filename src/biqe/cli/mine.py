@@ -1,0 +1,78 @@
+"""``biqe mine``: paths and DAG queries out of a graph, with filters, as the paper mines them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from biqe.mine.dataset import MineConfig
+
+_DEFAULT = MineConfig()
+
+
+def mine(
+    graph: Annotated[Path, typer.Argument(help="Graph folder, as biqe import writes it.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write the mined set to.", show_default=False)],
+    recipe: Annotated[
+        str, typer.Option(help="cq: train on paths and DAGs, evaluate DAGs. paths: paths for both.")
+    ] = _DEFAULT.recipe,
+    seed: Annotated[int, typer.Option(help="The same seed on the same graph gives the same queries.")] = _DEFAULT.seed,
+    paths: Annotated[int, typer.Option(help="Most training paths.")] = _DEFAULT.paths,
+    dags: Annotated[int, typer.Option(help="Most training DAGs.")] = _DEFAULT.dags,
+    eval_paths: Annotated[int, typer.Option(help="Most paths from each of valid and test.")] = _DEFAULT.eval_paths,
+    eval_dags: Annotated[int, typer.Option(help="Most DAGs from each of valid and test.")] = _DEFAULT.eval_dags,
+    eval_passes: Annotated[
+        int, typer.Option(help="Times that walks of valid and test are dealt into DAGs, if more are wanted.")
+    ] = _DEFAULT.eval_passes,
+    equal_branches: Annotated[
+        bool, typer.Option(help="Keep branches that ask the same twice, as the authors' release does.")
+    ] = _DEFAULT.equal_branches,
+    at_ends: Annotated[
+        bool, typer.Option(help="Let walks meet at their last entity, too, not only at intermediate ones.")
+    ] = _DEFAULT.at_ends,
+    train_filters: Annotated[
+        bool, typer.Option(help="Compute filters for training queries; valid and test always have them.")
+    ] = _DEFAULT.train_filters,
+    threads: Annotated[int, typer.Option(help="Threads that compute filters.")] = 2,
+    force: Annotated[bool, typer.Option("--force", help="Replace a mined set that is already there.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Mine queries from a graph's splits and write them, with filters, to a folder.
+
+    Random walks of 2 to 5 edges become paths; walks that meet become DAGs with two or three branches and a tail.
+    Each split is mined from its own triples. Prints the paper's dataset table.
+    """
+    from biqe.cli._console import err, print_json, progress, table
+    from biqe.cli._console import out as stdout
+    from biqe.graph import folder as graph_folder
+    from biqe.mine import dataset, folder
+    from biqe.mine.statistics import DEFINITIONS, statistics_rows
+
+    config = MineConfig(
+        recipe=recipe, seed=seed, paths=paths, dags=dags, eval_paths=eval_paths, eval_dags=eval_dags,
+        eval_passes=eval_passes, equal_branches=equal_branches, at_ends=at_ends, train_filters=train_filters,
+    )  # fmt: skip
+    folder.check_target(out, force=force)
+    splits = graph_folder.load(graph)
+    with progress("mining") as advance:
+        mined = dataset.mine(splits, config, threads=threads, on_step=lambda step: advance(1, note=step))
+        advance(1, note="writing")
+        manifest = folder.save(mined, out, force=force)
+    if json:
+        print_json({"folder": str(out), **{key: value for key, value in manifest.items() if key != "files"}})
+        return
+    table(
+        ["", *mined.queries],
+        [[title, *cells] for title, cells in statistics_rows(mined.statistics)],
+        title=f"{out}: recipe {config.recipe}, seed {config.seed}",
+    )
+    for title, key in (("Avg. masks", "average_masks"), ("Avg. length", "average_length")):
+        stdout.print(f"{title}: {DEFINITIONS[key]}.")
+    for split, count in mined.leakage.answerable_from_train.items():
+        if count:
+            err.print(f"note: {count:,} queries of {split} hold in the training triples alone")
+    for split, count in mined.leakage.same_as_train.items():
+        if count:
+            err.print(f"note: {count:,} queries of {split} are training queries, too")

@@ -1,0 +1,237 @@
+"""``biqe train``: train a model on a graph, or go on with a run. ``biqe config``: what a run sets differently."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from biqe.errors import InvalidOption
+
+DEFAULT_MINUTES = 10.0
+
+
+def train(
+    graph: Annotated[
+        str | None, typer.Argument(metavar="GRAPH|atlas", help="Graph folder, or atlas.", show_default=False)
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder to make.", show_default=False)] = None,
+    set_: Annotated[
+        Path | None,
+        typer.Option("--set", help="Mined query set: validates the run; trains it with --fixed.", show_default=False),
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", help="Run folder to go on with; nothing else is needed.")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help=f"Length in minutes [default: {DEFAULT_MINUTES:g}].")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Length in epochs, instead of minutes.")] = None,
+    seed: Annotated[int, typer.Option(help="Of weights, mining, order and dropout.")] = 0,
+    online: Annotated[
+        bool, typer.Option("--online/--fixed", help="Fresh paths and DAGs each epoch, or the set's own.")
+    ] = True,
+    model: Annotated[str, typer.Option(help="Name of the model.")] = "biqe",
+    positions: Annotated[
+        str | None, typer.Option(help="structure or paper: how biqe tells tokens apart.", show_default=False)
+    ] = None,
+    width: Annotated[int | None, typer.Option(help="Width of the model.", show_default=False)] = None,
+    layers: Annotated[int | None, typer.Option(help="Layers of the model.", show_default=False)] = None,
+    threads: Annotated[int, typer.Option(help="Processor threads; 0 takes all cores.")] = 0,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-O", help="Any other setting, as NAME=VALUE; see below.", show_default=False),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")] = False,
+) -> None:
+    """Train a model and keep the best one by validation in RUN/model.
+
+    Examples:
+
+        biqe train kg/mine --minutes 30 --out runs/mine
+        biqe train kg/fb --set sets/cq --positions paper -O dropout=0.2 --out runs/paper
+        biqe train --resume runs/mine
+
+    Stop it at any moment, with Ctrl-C or worse, and go on with --resume. A run measured in epochs ends with the
+    same weights as one that was never stopped. -O takes every field that 'biqe config --defaults' lists.
+    """
+    from biqe.cli._console import err, print_json
+    from biqe.cli._console import out as stdout
+    from biqe.train import session
+    from biqe.train.config import TrainConfig
+
+    if resume is not None:
+        if graph is not None or out is not None:
+            raise InvalidOption("--resume takes the run folder and nothing else",
+                                hint=f"biqe train --resume {resume}")  # fmt: skip
+        folder = resume
+    elif graph is None or out is None:
+        raise InvalidOption("a new run needs a graph and --out", hint="biqe train GRAPH --minutes 10 --out RUN")
+    else:
+        folder = out
+    with _Display(err, quiet=json) as display:
+        if resume is not None:
+            result = session.resume(resume, listener=display)
+        else:
+            assert graph is not None
+            own = {"positions": positions, "width": width, "layers": layers}
+            shared = {"seed": seed, "online": online, "threads": threads}
+            train_options, model_options = split_options(model, option or [])
+            model_options |= {name: value for name, value in own.items() if value is not None}
+            if minutes is None and epochs is None:
+                minutes = DEFAULT_MINUTES
+            config = TrainConfig(minutes=minutes, epochs=epochs, **{**shared, **train_options})
+            result = session.start(
+                graph, folder, train_config=config, query_set=set_, model=model, model_options=model_options,
+                listener=display,
+            )  # fmt: skip
+    facts = {"run": str(folder), "reason": result.reason, **dataclasses.asdict(result.place), **result.metrics}
+    if json:
+        print_json(facts)
+        return
+    stdout.print(
+        f"{folder}: {result.reason} after {result.place.step:,} steps in {result.place.seconds / 60:.1f} min; "
+        f"best validation MRR {max(0.0, result.place.best):.4f}"
+    )
+    if result.reason == "interrupted":
+        stdout.print(f"go on with: biqe train --resume {folder}", soft_wrap=True)
+    else:
+        stdout.print(f"ask it with: biqe ask {folder} 'SELECT …'", soft_wrap=True)
+
+
+def config_show(
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Run folder.", show_default=False)] = None,
+    defaults: Annotated[bool, typer.Option("--defaults", help="List every setting with its meaning.")] = False,
+    model: Annotated[str, typer.Option(help="With --defaults: the model whose settings are listed.")] = "biqe",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Show what a run sets differently from the defaults, or all settings there are.
+
+    Examples:
+
+        biqe config runs/mine
+        biqe config --defaults
+    """
+    from biqe.cli._console import out as stdout
+    from biqe.cli._console import print_json, table
+    from biqe.models._catalogue import module_of
+    from biqe.train.config import TrainConfig
+    from biqe.train.run import Run
+
+    if defaults:
+        rows = [
+            (field.name, part, field.default, meaning)
+            for part, kind in (("train", TrainConfig), (model, module_of(model).Config))
+            for field, meaning in _fields_with_meaning(kind)
+        ]
+        if json:
+            print_json([dict(zip(("name", "of", "default", "meaning"), row, strict=True)) for row in rows])
+        else:
+            table(["setting", "of", "default", "meaning"], [[n, p, str(d), m] for n, p, d, m in rows], left=(0, 1, 2, 3))
+        return
+    if run is None:
+        raise InvalidOption("name a run folder, or use --defaults", hint="biqe config runs/mine")
+    record = Run.open(run).record
+    standard = dataclasses.asdict(module_of(record["model"]).Config())
+    changed = {
+        "graph": record["graph"]["path"],
+        "set": (record.get("set") or {}).get("path"),
+        "model": record["model"],
+        **{key: value for key, value in record["model_config"].items() if standard.get(key) != value},
+        **{
+            field.name: record["train"][field.name]
+            for field in dataclasses.fields(TrainConfig)
+            if record["train"].get(field.name, field.default) != field.default
+        },
+    }
+    if json:
+        print_json(changed)
+    else:
+        for key, value in changed.items():
+            stdout.print(f"{key} = {value}", soft_wrap=True)
+
+
+def split_options(model: str, given: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """``NAME=VALUE`` words as training settings and model settings, with values of the fields' types."""
+    from biqe.models._catalogue import module_of
+    from biqe.train.config import TrainConfig
+
+    train_fields = {field.name: field for field in dataclasses.fields(TrainConfig)}
+    model_fields = {field.name: field for field in dataclasses.fields(module_of(model).Config)}
+    found: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+    for word in given:
+        name, equals, text = word.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise InvalidOption(f"a setting is written NAME=VALUE. Got {word!r}", hint="for example -O dropout=0.2")
+        if name in train_fields:
+            found[0][name] = _value(name, text.strip(), str(train_fields[name].type))
+        elif name in model_fields:
+            found[1][name] = _value(name, text.strip(), str(model_fields[name].type))
+        else:
+            import difflib
+
+            near = difflib.get_close_matches(name, [*train_fields, *model_fields], 1)
+            raise InvalidOption(
+                f"there is no setting {name!r}",
+                hint=f"did you mean {near[0]!r}?" if near else "see them all with: biqe config --defaults",
+            )
+    return found
+
+
+def _value(name: str, text: str, kind: str) -> Any:
+    kind = kind.partition(" | ")[0]
+    try:
+        if kind == "bool":
+            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
+        return {"int": int, "float": float}.get(kind, str)(text)
+    except (ValueError, KeyError) as error:
+        raise InvalidOption(f"{name!r} takes a value of type {kind}. Got {text!r}") from error
+
+
+def _fields_with_meaning(kind: type) -> list[tuple[dataclasses.Field[Any], str]]:
+    """Fields of a configuration class with the docstrings that stand below them."""
+    import ast
+    import inspect
+    import textwrap
+
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
+    meaning: dict[str, str] = {}
+    for statement, after in zip(body, body[1:], strict=False):
+        if isinstance(statement, ast.AnnAssign) and isinstance(after, ast.Expr):
+            meaning[statement.target.id] = " ".join(after.value.value.split())  # type: ignore[union-attr, attr-defined]
+    return [(field, meaning.get(field.name, "")) for field in dataclasses.fields(kind)]
+
+
+class _Display:
+    """The run on standard error: a bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, console: Any, *, quiet: bool) -> None:
+        from biqe.cli._console import progress
+
+        self._console = console
+        self._quiet = quiet
+        self._progress = progress("training", 100)
+        self._done = 0.0
+
+    def __enter__(self) -> _Display:
+        self._advance = self._progress.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._progress.__exit__(*error)
+
+    def stepped(self, fraction: float, facts: dict[str, Any]) -> None:
+        """Move the bar and show loss and speed."""
+        done = int(1000 * fraction) / 10
+        note = f"loss {facts['loss']:.3f}, {facts['queries_per_second']:,.0f} queries/s"
+        self._advance(round(done - self._done, 1), note=note)
+        self._done = done
+
+    def validated(self, facts: dict[str, Any]) -> None:
+        """Print a line about the validation."""
+        if not self._quiet:
+            self._console.print(
+                f"validation at {facts['seconds'] / 60:.1f} min, step {facts['step']:,}: "
+                f"MRR {facts['mrr']:.4f}, HITS@10 {facts['hits@10']:.4f}"
+            )

@@ -1,0 +1,91 @@
+"""Every exception that a user of biqe can meet.
+
+    BiqeError                   what a caller catches
+    ├── InvalidOption           an option or a configuration value that is not allowed
+    ├── UnreadableFile          a file that is missing, malformed, truncated or of another version
+    │   └── BadLine             one line of it, with file and line number
+    ├── UnknownName             an entity, relation or folder name that nobody knows
+    ├── AmbiguousName           a name that fits several entities
+    ├── SparqlSyntax            query text outside the language, or outside the supported subset
+    ├── TooManyPaths            a query whose root-to-leaf paths exceed the cap
+    ├── UnsupportedQuery        a query that a model cannot answer, with its reason
+    ├── VocabularyMismatch      a model, a query set or a run used with another graph
+    ├── EmptyResult             nothing left to work on (no triple, no query, no split)
+    └── RunFailed               training or writing could not go on (disk full, run folder in use)
+
+A message has two parts: what is wrong, with the value and what is allowed; and a hint where we can guess.
+"""
+
+from __future__ import annotations
+
+
+class BiqeError(Exception):
+    """Base of all errors of biqe. ``str(error)`` is one paragraph; ``error.hint`` may add a second."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
+
+
+class InvalidOption(BiqeError):
+    """An option or a configuration value that is not allowed."""
+
+
+class UnreadableFile(BiqeError):
+    """A file that is missing, malformed, truncated, or of another version."""
+
+
+class BadLine(UnreadableFile):
+    """One line of a file that cannot be read; the message names file and line number."""
+
+    def __init__(self, path: object, line: int, message: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{path}, line {line:,}: {message}", hint=hint)
+        self.path = path
+        self.line = line
+
+
+class UnknownName(BiqeError):
+    """An entity, relation, prefix or folder name that nobody knows."""
+
+
+class AmbiguousName(BiqeError):
+    """A name that fits several entities."""
+
+
+class SparqlSyntax(BiqeError):
+    """Query text outside SPARQL, or outside the subset that biqe supports.
+
+    ``line`` and ``column`` count from 1 and are None where the parser gave no place.
+    """
+
+    def __init__(
+        self, message: str, *, line: int | None = None, column: int | None = None, hint: str | None = None
+    ) -> None:
+        place = f"line {line}, column {column}: " if line is not None else ""
+        super().__init__(place + message, hint=hint)
+        self.line = line
+        self.column = column
+
+
+class TooManyPaths(BiqeError):
+    """A query whose root-to-leaf paths exceed the cap."""
+
+
+class UnsupportedQuery(BiqeError):
+    """A query that a model cannot answer; the message is the model's own reason."""
+
+
+class VocabularyMismatch(BiqeError):
+    """A model, a query set or a run used with a graph that it was not built from."""
+
+
+class EmptyResult(BiqeError):
+    """Nothing is left to work on: no triple, no query, an empty split."""
+
+
+class RunFailed(BiqeError):
+    """Training or writing could not go on; what was written before is kept."""

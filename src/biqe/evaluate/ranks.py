@@ -1,0 +1,138 @@
+"""Ranks of the gold entities among all entities, filtered, under three tie rules.
+
+A rank is 1 for the best. Other true values of a target are taken out before ranking (the filtered setting of
+Bordes et al. 2013, which the paper follows); the gold entity itself never is. Where the gold ties with other
+entities, the optimistic rank puts it first among its equals, the pessimistic rank last, and the realistic
+rank is the mean of the two: what a random order of the equals gives on average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from biqe.errors import InvalidOption
+from biqe.query.queryset import AnswerSets
+
+TIE_RULES = ("realistic", "optimistic", "pessimistic")
+
+CHUNK_BYTES = 8 << 20
+"""Size of the comparison of one chunk of rows with its golds: small enough to stay in cache."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Ranks of V targets, one array a tie rule. ``realistic`` may be a half."""
+
+    optimistic: NDArray[np.int64]
+    realistic: NDArray[np.float64]
+    pessimistic: NDArray[np.int64]
+    candidates: NDArray[np.int64]
+    """Entities that each gold was ranked among, itself included: all entities less the filtered ones."""
+
+    def __len__(self) -> int:
+        return len(self.optimistic)
+
+    def by(self, tie_rule: str) -> NDArray[np.int64] | NDArray[np.float64]:
+        """The ranks under one of TIE_RULES."""
+        if tie_rule not in TIE_RULES:
+            raise InvalidOption(f"tie rule must be one of {', '.join(TIE_RULES)}. Got {tie_rule!r}")
+        return getattr(self, tie_rule)
+
+    def take(self, targets: NDArray[np.integer]) -> Ranks:
+        """The ranks of these targets, in this order."""
+        return Ranks(*(getattr(self, field.name)[targets] for field in fields(self)))
+
+    @classmethod
+    def join(cls, parts: Sequence[Ranks]) -> Ranks:
+        """One after the other."""
+        if not parts:
+            none = np.zeros(0, np.int64)
+            return cls(none, none.astype(np.float64), none, none)
+        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
+
+def rank_targets(scores: torch.Tensor, gold: NDArray[np.integer], filters: AnswerSets | None = None) -> Ranks:
+    """Rank of each gold entity in its row of scores, higher scores first.
+
+    ``scores`` is (V, E). ``filters`` holds for each row the entities to leave out, sorted and distinct; the
+    gold may be among them and stays in. No filters ranks against all entities. Scores that are NaN are
+    refused: they compare as neither larger nor smaller, so they would count as a win. The memory used beyond
+    ``scores`` does not grow with V*E.
+
+    >>> scores = torch.tensor([[0.9, 0.5, 0.5, 0.1]])
+    >>> without_entity_0 = AnswerSets(np.array([0, 2]), np.array([0, 2], np.int32))
+    >>> ranks = rank_targets(scores, np.array([2]), without_entity_0)
+    >>> ranks.optimistic.item(), ranks.realistic.item(), ranks.pessimistic.item(), ranks.candidates.item()
+    (1, 1.5, 2, 3)
+    """
+    scores = torch.as_tensor(scores).detach()
+    if scores.ndim != 2:
+        raise InvalidOption(f"scores must have shape (targets, entities). Got {tuple(scores.shape)}")
+    rows, entities = scores.shape
+    gold = np.asarray(gold, np.int64)
+    if gold.shape != (rows,):
+        raise InvalidOption(f"gold must hold one entity id for each of {rows:,} rows of scores. Got shape {gold.shape}")
+    if rows and not (0 <= gold.min() and gold.max() < entities):
+        raise InvalidOption(f"gold ids must be in [0, {entities}). Got {gold.min()} to {gold.max()}")
+    if filters is None:
+        filters = AnswerSets(np.zeros(rows + 1, np.int64), np.zeros(0, np.int32))
+    _check_filters(filters, rows, entities)
+
+    gold_ids = torch.as_tensor(gold, device=scores.device)
+    better = np.zeros(rows, np.int64)
+    equal = np.zeros(rows, np.int64)
+    removed = np.zeros(rows, np.int64)
+    step = max(1, CHUNK_BYTES // max(1, entities))
+    for start in range(0, rows, step):
+        stop = min(start + step, rows)
+        part = scores[start:stop]
+        if torch.isnan(part.amax(dim=1)).any():  # the maximum of a row with a NaN is NaN
+            row = start + int(torch.isnan(part).any(dim=1).nonzero()[0])
+            raise InvalidOption(
+                f"scores of target {row:,} hold NaN; every score must be a number",
+                hint="a model that gives NaN has usually diverged in training; lower its learning rate",
+            )
+        gold_scores = part.gather(1, gold_ids[start:stop, None])
+        at_least = (part >= gold_scores).sum(dim=1)
+        above = (part > gold_scores).sum(dim=1)
+
+        # What the filtered entities contributed to these two counts is taken away again.
+        lengths = np.diff(filters.offsets[start : stop + 1])
+        owner = np.repeat(np.arange(stop - start), lengths)
+        values = np.asarray(filters.values[filters.offsets[start] : filters.offsets[stop]], np.int64)
+        others = values != gold[start:stop][owner]
+        owner, values = owner[others], values[others]
+        owner_ids = torch.as_tensor(owner, device=scores.device)
+        filtered = part[owner_ids, torch.as_tensor(values, device=scores.device)]
+        against = gold_scores[:, 0][owner_ids]
+        filtered_above = np.bincount(owner[(filtered > against).cpu().numpy()], minlength=stop - start)
+        filtered_at_least = np.bincount(owner[(filtered >= against).cpu().numpy()], minlength=stop - start)
+
+        better[start:stop] = above.cpu().numpy() - filtered_above
+        equal[start:stop] = at_least.cpu().numpy() - filtered_at_least - better[start:stop]
+        removed[start:stop] = np.bincount(owner, minlength=stop - start)
+
+    optimistic = better + 1
+    pessimistic = better + equal  # the gold is one of its own equals
+    return Ranks(optimistic, (optimistic + pessimistic) / 2, pessimistic, entities - removed)
+
+
+def _check_filters(filters: AnswerSets, rows: int, entities: int) -> None:
+    if len(filters) != rows:
+        raise InvalidOption(f"filters must hold one set for each of {rows:,} rows of scores. Got {len(filters):,}")
+    values = filters.values[filters.offsets[0] : filters.offsets[-1]]
+    if len(values) == 0:
+        return
+    if values.min() < 0 or values.max() >= entities:
+        raise InvalidOption(f"filter values must be in [0, {entities}). Got {values.min()} to {values.max()}")
+    rising = values[1:] > values[:-1]
+    # A fall is allowed only where one set ends and the next begins.
+    borders = filters.offsets[1:-1] - filters.offsets[0]
+    rising[borders[(borders > 0) & (borders < len(values))] - 1] = True
+    if not rising.all():
+        raise InvalidOption("each filter set must be sorted and free of repeats")

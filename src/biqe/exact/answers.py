@@ -1,0 +1,114 @@
+"""What the graph itself answers: true values of each target, full tuples, and what one graph misses of another."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biqe.errors import BiqeError, InvalidOption, VocabularyMismatch
+from biqe.exact.adjacency import Adjacency, adjacency
+from biqe.graph.knowledge_graph import Graph
+from biqe.query.bound import HIDDEN, BoundQuery
+from biqe.query.queryset import AnswerSets, QuerySet
+
+MAX_ROWS = 10_000_000
+"""Rows that ``tuples`` returns at most where no limit is given."""
+
+
+def answers(graph: Graph, query: BoundQuery) -> list[NDArray[np.int32]]:
+    """The true values of each target, in the order of ``query.targets``; each sorted."""
+    sets = answer_sets(graph, QuerySet.of([query]), threads=1)
+    rank = {node: position for position, node in enumerate(sorted(set(query.targets)))}
+    return [sets[rank[node]] for node in query.targets]
+
+
+def answer_sets(graph: Graph, queries: QuerySet, *, threads: int = 2) -> AnswerSets:
+    """The sorted true values of every target of every query, in the order of ``queries.target_nodes``.
+
+    A value is true if some match of the whole query in ``graph`` gives it to the target. Queries without cycles
+    cost what their edges cost to touch, however many matches there are.
+    """
+    if threads < 1:
+        raise InvalidOption(f"threads must be at least 1. Got {threads}")
+    table = adjacency(graph)
+    _check(table, queries)
+    from biqe.exact.batch import solve_batch  # numba: not before somebody asks
+
+    return solve_batch(table, queries, threads)
+
+
+def tuples(
+    graph: Graph, query: BoundQuery, *, limit: int | None = None, max_rows: int = MAX_ROWS
+) -> NDArray[np.int32]:
+    """Distinct rows over ``query.targets``, sorted; the first ``limit`` of them where a limit is given.
+
+    Without a limit, more than ``max_rows`` rows are refused: a query over two hubs has billions. The limit is
+    the argument's alone; ``query.limit`` is for the caller to pass on. A query without targets has one empty row
+    if the graph matches it, else none.
+    """
+    for option, value in (("limit", limit), ("max_rows", max_rows)):
+        if value is not None and value < 0:
+            raise InvalidOption(f"{option} must be at least 0. Got {value}")
+    table = adjacency(graph)
+    _check(table, QuerySet.of([query]))
+    from biqe.exact.match import match, matches  # numba: not before somebody asks
+
+    if not query.targets:
+        return np.empty((int(matches(table, query) and limit != 0), 0), np.int32)
+    columns = tuple(dict.fromkeys(query.targets))
+    rows = match(table, query, columns, max_rows + 1 if limit is None else limit)
+    if limit is None and len(rows) > max_rows:
+        raise BiqeError(
+            f"the query has more than {max_rows:,} rows on this graph",
+            hint="give a limit, or ask for the answers of each target, which no product blows up",
+        )
+    return rows if columns == query.targets else rows[:, [columns.index(target) for target in query.targets]]
+
+
+def known_and_missing(
+    known: Graph, complete: Graph, query: BoundQuery, *, max_rows: int = MAX_ROWS
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Rows that ``known`` has, and rows that ``complete`` has beyond them; both sorted."""
+    if known.vocabulary.fingerprint != complete.vocabulary.fingerprint:
+        raise VocabularyMismatch(
+            "known and complete graph have different vocabularies "
+            f"(fingerprints {known.vocabulary.fingerprint} and {complete.vocabulary.fingerprint})",
+            hint="take both from the same Splits",
+        )
+    found = tuples(known, query, max_rows=max_rows)
+    everything = tuples(complete, query, max_rows=max_rows)
+    return found, everything[~_rows_in(everything, found)]
+
+
+def _rows_in(asked: NDArray[np.int32], stored: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """For each row of ``asked``, whether ``stored`` has it."""
+    if asked.shape[1] == 0:
+        return np.full(len(asked), len(stored) > 0)
+    # As one opaque value a row, so that a set operation sees rows, not columns.
+    row = np.dtype((np.void, 4 * asked.shape[1]))
+    return np.isin(*(np.ascontiguousarray(rows).view(row).ravel() for rows in (asked, stored)))
+
+
+def _check(table: Adjacency, queries: QuerySet) -> None:
+    """Refuse ids outside the graph: the kernels would read beyond their arrays."""
+    entities, relations = table.entity_count, len(table.inverse)
+    _check_range("entity id", queries.nodes, HIDDEN, entities)
+    _check_range("relation id", queries.edges[:, 1], 0, relations)
+    lengths = np.repeat(np.diff(queries.node_offsets), np.diff(queries.edge_offsets))
+    for column in (0, 2):
+        ends = queries.edges[:, column]
+        wrong = np.flatnonzero((ends < 0) | (ends >= lengths))
+        if len(wrong):
+            raise InvalidOption(
+                f"edge {wrong[0]:,} of the queries touches node {ends[wrong[0]]}; "
+                f"its query has nodes 0 to {lengths[wrong[0]] - 1}"
+            )
+
+
+def _check_range(what: str, ids: NDArray[np.int32], low: int, high: int) -> None:
+    if len(ids) and (ids.min() < low or ids.max() >= high):
+        wrong = ids[(ids < low) | (ids >= high)][0]
+        raise InvalidOption(
+            f"{what} must be in [0, {high:,}) for this graph. Got {wrong}",
+            hint="was the query bound to the vocabulary of another graph?",
+        )

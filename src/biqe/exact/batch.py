@@ -1,0 +1,131 @@
+"""Answer sets of many queries: the loop over the columns of a query set, compiled, on several threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from biqe.exact.adjacency import Adjacency
+from biqe.exact.join import empty_search, match_cycles
+from biqe.exact.plan import empty_plan, make_plan
+from biqe.exact.semi_join import clear, empty_sets, reduce_sets, write_sorted
+from biqe.query.queryset import AnswerSets, QuerySet
+
+Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""Node offsets, nodes, edge offsets, edges."""
+CHUNK = 256
+"""Queries a task: small enough that threads end together, large enough that Python is not noticed."""
+FIRST_BUFFER = 1 << 16
+"""Values that a thread's output buffer holds at first; it doubles as needed."""
+
+
+def solve_batch(adjacency: Adjacency, queries: QuerySet, threads: int) -> AnswerSets:
+    """The sorted true values of every target of every query."""
+    chunks = range(0, len(queries), CHUNK)
+    workers = max(1, min(threads, len(chunks)))
+    # One integer type for all ids: each kernel is then compiled once.
+    columns = (
+        np.asarray(queries.node_offsets, np.int64), queries.nodes.astype(np.int64),
+        np.asarray(queries.edge_offsets, np.int64), queries.edges.astype(np.int64),
+    )  # fmt: skip
+    scratches: SimpleQueue[_Scratch] = SimpleQueue()
+    for _ in range(workers):
+        scratches.put(_Scratch(adjacency, columns))
+    target_offsets = queries.target_offsets
+    sizes = np.zeros(target_offsets[-1], np.int64)
+
+    def solve(first: int) -> NDArray[np.int32]:
+        scratch = scratches.get()
+        try:
+            last = min(first + CHUNK, len(queries))
+            return scratch.solve(first, last, sizes[target_offsets[first] : target_offsets[last]])
+        finally:
+            scratches.put(scratch)
+
+    if workers == 1:
+        parts = [solve(first) for first in chunks]
+    else:
+        with ThreadPoolExecutor(workers) as pool:
+            parts = list(pool.map(solve, chunks))
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return AnswerSets(offsets, _join(parts, int(offsets[-1])))
+
+
+class _Scratch:
+    """What one thread works in; lives for one batch."""
+
+    def __init__(self, adjacency: Adjacency, columns: Columns) -> None:
+        self.adjacency = adjacency
+        self.columns = columns
+        nodes = int(np.diff(columns[0]).max(initial=0))
+        edges = int(np.diff(columns[2]).max(initial=0))
+        self.plan = empty_plan(nodes, edges)
+        self.sets = empty_sets(nodes, adjacency)
+        self.search = empty_search(nodes, adjacency)
+        self.buffer = np.empty(FIRST_BUFFER, np.int32)
+
+    def solve(self, first: int, last: int, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Values of the queries first..last-1, one target after the other; their numbers go to ``sizes``."""
+        self.buffer, used = solve_queries(
+            self.adjacency, *self.columns, first, last, self.plan, self.sets, self.search, self.buffer, sizes
+        )
+        return self.buffer[:used].copy()
+
+
+def _join(parts: list[NDArray[np.int32]], size: int) -> NDArray[np.int32]:
+    """One array; each part is let go as soon as it is copied, so that the values are not held twice."""
+    values = np.empty(size, np.int32)
+    parts.reverse()
+    start = 0
+    while parts:
+        part = parts.pop()
+        values[start : start + len(part)] = part
+        start += len(part)
+    return values
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def solve_queries(  # type: ignore[no-untyped-def]
+    adjacency, node_offsets, all_nodes, edge_offsets, all_edges, first, last, plan, sets, search, buffer, sizes
+):
+    """Answer the queries first..last-1; returns the buffer, perhaps a larger one, and how much of it is used."""
+    used, target = np.int64(0), np.int64(0)
+    for query in range(first, last):
+        nodes = all_nodes[node_offsets[query] : node_offsets[query + 1]]
+        edges = all_edges[edge_offsets[query] : edge_offsets[query + 1]]
+        solvable = solve_query(adjacency, nodes, edges, plan, sets, search)
+        for node in range(len(nodes)):
+            if nodes[node] != -1:
+                continue
+            sizes[target] = sets.sizes[node] if solvable else 0
+            if used + sizes[target] > len(buffer):
+                buffer = enlarged(buffer, used, used + sizes[target])
+            if solvable:
+                used = write_sorted(sets, node, buffer, used)
+            target += 1
+        for node in range(len(nodes)):
+            clear(sets, node)
+    return buffer, used
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def enlarged(buffer, used, needed):  # type: ignore[no-untyped-def]
+    """A buffer with the same first values and room for ``needed``; at least twice as large."""
+    larger = np.empty(max(2 * len(buffer), needed), np.int32)
+    for position in range(used):
+        larger[position] = buffer[position]
+    return larger
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def solve_query(adjacency, nodes, edges, plan, sets, search):  # type: ignore[no-untyped-def]
+    """Leave in ``sets`` the true values of each target; False if the query has no answer."""
+    variables, cycles = make_plan(nodes, edges, adjacency.inverse, plan)
+    if not reduce_sets(adjacency, sets, plan, nodes, edges, variables, cycles > 0):
+        return False
+    return cycles == 0 or match_cycles(adjacency, sets, plan, nodes, edges, search)

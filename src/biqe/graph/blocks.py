@@ -1,0 +1,167 @@
+"""Bytes of a text file in blocks of whole lines: gzip looked through, byte order mark dropped, UTF-8 checked."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from biqe.errors import BadLine, UnreadableFile
+
+BLOCK_BYTES = 8 << 20
+MAX_LINE_BYTES = 16 << 20
+"""A longer line is refused: it is hardly a triple, and it would have to be held in memory whole."""
+MAX_NAME_BYTES = 65_535
+"""A longer name of an entity or relation is refused."""
+
+Advance = Callable[[int], None]
+"""Called with the number of bytes of the file on disk that were read since the last call."""
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+_MAGIC = {
+    b"PAR1": "Parquet",
+    b"PK\x03\x04": "zip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "Zstandard",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole lines of a file."""
+
+    data: bytes
+    """Ends with a line feed, except maybe at the end of the file."""
+    first_line: int
+    """Number of its first line, from 1."""
+
+
+class Input(io.RawIOBase):
+    """The unpacked bytes of a file, with every failure of the system turned into UnreadableFile.
+
+    ``advance`` is told how many bytes on disk were used, which for gzip is not the number of bytes returned.
+    """
+
+    def __init__(self, path: Path, advance: Advance | None = None) -> None:
+        super().__init__()
+        self.path = path
+        self._advance = advance
+        self._told = 0
+        try:
+            self._disk: IO[bytes] = path.open("rb")
+            head = self._disk.read(6)
+            self._disk.seek(0)
+        except OSError as error:
+            raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from error
+        if not head:
+            self._disk.close()
+            raise UnreadableFile(f"{path} is empty")
+        self._packed = head.startswith(_GZIP)
+        if path.suffix.lower() == ".gz" and not self._packed:
+            self._disk.close()
+            raise UnreadableFile(f"{path} is named .gz but is not a gzip file")
+        for magic, kind in _MAGIC.items():
+            if head.startswith(magic):
+                self._disk.close()
+                raise UnreadableFile(
+                    f"{path} is a {kind} file, not text",
+                    hint="use --format parquet" if kind == "Parquet" else "unpack it first, or pack it with gzip",
+                )
+        self._stream: IO[bytes] = gzip.GzipFile(fileobj=self._disk) if self._packed else self._disk
+        self._head = self._read(len(_BYTE_ORDER_MARK))
+        if self._head == _BYTE_ORDER_MARK:
+            self._head = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if self._head and size != 0:
+            head, self._head = self._head, b""
+            if 0 < size < len(head):
+                head, self._head = head[:size], head[size:]
+            return head if 0 < size <= len(head) else head + self._read(size - len(head) if size > 0 else -1)
+        return self._read(size)
+
+    def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def, override]
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+            self._disk.close()
+        super().close()
+
+    def _read(self, size: int) -> bytes:
+        try:
+            data = self._stream.read(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UnreadableFile(
+                f"{self.path} is a damaged or truncated gzip file: {error}", hint="fetch or pack it again"
+            ) from error
+        except OSError as error:
+            raise UnreadableFile(f"{self.path} cannot be read: {error.strerror or error}") from error
+        if self._advance is not None:
+            place = self._disk.tell()
+            self._advance(place - self._told)
+            self._told = place
+        return data
+
+
+def blocks(path: Path, *, advance: Advance | None = None, size: int = BLOCK_BYTES) -> Iterator[Block]:
+    """The lines of ``path`` in blocks of about ``size`` bytes; each block is checked to be UTF-8 without NUL.
+
+    A byte order mark at the start is dropped. Refused: empty, unreadable or damaged files, other encodings, lines
+    longer than MAX_LINE_BYTES.
+    """
+    line = 1
+    with Input(path, advance) as stream:
+        kept: list[bytes] = []
+        kept_bytes = 0
+        while True:
+            data = stream.read(size)
+            end = data.rfind(b"\n") + 1
+            if data and not end:
+                kept.append(data)
+                kept_bytes += len(data)
+                if kept_bytes > MAX_LINE_BYTES:
+                    raise BadLine(path, line, _too_long(kept_bytes))
+                continue
+            if end + kept_bytes > MAX_LINE_BYTES and data.find(b"\n") + kept_bytes > MAX_LINE_BYTES:
+                raise BadLine(path, line, _too_long(kept_bytes))
+            block = b"".join([*kept, data[:end]]) if kept else data[:end]
+            kept, kept_bytes = ([data[end:]], len(data) - end) if end < len(data) else ([], 0)
+            if block:
+                check_text(block, path, line)
+                yield Block(block, line)
+                line += block.count(b"\n")
+            if not data:
+                return
+
+
+def check_text(data: bytes, path: Path, first_line: int) -> None:
+    """BadLine at the first line of ``data`` that is not UTF-8 or holds a NUL byte."""
+    nul = data.find(b"\0")
+    if nul >= 0:
+        raise BadLine(path, first_line + data.count(b"\n", 0, nul), "a NUL byte: this is not a text file")
+    if data.isascii():
+        return
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        line = first_line + data.count(b"\n", 0, error.start)
+        raise BadLine(
+            path, line, f"byte 0x{data[error.start]:02x} is not valid UTF-8", hint="save the file as UTF-8"
+        ) from error
+
+
+def _too_long(size: int) -> str:
+    return f"the line is longer than {MAX_LINE_BYTES:,} bytes ({size:,} and more), the longest that is read"

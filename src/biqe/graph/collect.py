@@ -1,0 +1,100 @@
+"""What the readers fill: interned triples of every split, labels, prefixes, and counts of all that was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biqe.graph.blocks import Advance
+from biqe.graph.intern import DictInterner, Interner
+from biqe.graph.triples import Triples
+
+LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
+
+
+@dataclass
+class Counts:
+    """What was read, and what was left out of the graph and why."""
+
+    triples: int = 0
+    """Triples between entities, duplicates included."""
+    duplicates: int = 0
+    """Triples that repeat one of the same split."""
+    literals: int = 0
+    """Statements whose object is a literal; rdfs:label among them."""
+    nested: int = 0
+    """Statements about statements (RDF 1.2 triple terms)."""
+    named_graph: int = 0
+    """Statements that stood in a named graph; its name is dropped."""
+    comments: int = 0
+    """Comment lines of TSV and CSV files."""
+    labels: int = 0
+    """Entities with a label."""
+    labels_unused: int = 0
+    """Labels of names that are no entity of the graph."""
+    ignored_columns: list[str] = field(default_factory=list)
+    """Named columns beside the three of a triple."""
+
+
+class LabelBook:
+    """The best label of each name: English before untagged before any other language; else the first."""
+
+    def __init__(self) -> None:
+        self._best: dict[str, tuple[int, str]] = {}
+        self.descriptions: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._best)
+
+    def add(self, name: str, label: str, language: str | None = None) -> None:
+        """A label from rdfs:label; an empty one is no label."""
+        tag = (language or "").lower()
+        rank = 1 if not tag else 0 if tag == "en" or tag.startswith("en-") else 2
+        known = self._best.get(name)
+        if label and (known is None or rank < known[0]):
+            self._best[name] = (rank, label)
+
+    def set(self, name: str, label: str, description: str = "") -> None:
+        """A label from a labels file; it stands above any rdfs:label."""
+        if label:
+            self._best[name] = (-1, label)
+        if description:
+            self.descriptions[name] = description
+
+    def items(self) -> list[tuple[str, str]]:
+        return [(name, label) for name, (_, label) in self._best.items()]
+
+
+@dataclass
+class Collector:
+    """Grows while files are read."""
+
+    entities: Interner = field(default_factory=DictInterner)
+    relations: Interner = field(default_factory=DictInterner)
+    labels: LabelBook = field(default_factory=LabelBook)
+    counts: Counts = field(default_factory=Counts)
+    prefixes: dict[str, str] = field(default_factory=dict)
+    anonymous: dict[tuple[int, str], str] = field(default_factory=dict)
+    """Names given to blank nodes without a label, by scope and the parser's own random name."""
+    advance: Advance | None = None
+    parts: dict[str, list[Triples]] = field(default_factory=lambda: {"train": [], "valid": [], "test": []})
+
+    def add(self, split: str, subjects: Sequence[str], relations: Sequence[str], objects: Sequence[str]) -> None:
+        """Triples in names, columns of equal length."""
+        ends: list[str] = [""] * (2 * len(subjects))
+        # Interleaved, so that ids follow the order in which names stand in the file.
+        ends[0::2] = subjects
+        ends[1::2] = objects
+        rows = np.empty((len(subjects), 3), np.int32)
+        ids = self.entities.ids(ends)
+        rows[:, 0], rows[:, 1], rows[:, 2] = ids[0::2], self.relations.ids(relations), ids[1::2]
+        self.add_rows(split, rows)
+
+    def add_rows(self, split: str, rows: NDArray[np.int32]) -> None:
+        """Triples in ids of this collector."""
+        if len(rows):
+            self.parts[split].append(rows)
+            self.counts.triples += len(rows)

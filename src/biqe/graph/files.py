@@ -1,0 +1,189 @@
+"""Which files make up a graph, in which format, and for which split.
+
+The format follows from the file's extension; ``.gz`` after it is looked through. A folder that holds
+``train``, and maybe ``valid`` and ``test``, keeps these splits; any other folder is read file by file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from biqe.errors import InvalidOption, UnreadableFile
+
+FORMATS = {
+    "tsv": (".tsv", ".txt", ".tab"),
+    "csv": (".csv",),
+    "ntriples": (".nt", ".ntriples"),
+    "nquads": (".nq", ".nquads"),
+    "turtle": (".ttl", ".turtle"),
+    "trig": (".trig",),
+    "rdfxml": (".rdf", ".xml", ".owl"),
+    "parquet": (".parquet", ".pq"),
+}
+"""Format names, as ``--format`` takes them, and the extensions that stand for them."""
+SHORT_NAMES = {"nt": "ntriples", "nq": "nquads", "ttl": "turtle", "txt": "tsv", "xml": "rdfxml", "rdf": "rdfxml"}
+RDF_FORMATS = frozenset({"ntriples", "nquads", "turtle", "trig", "rdfxml"})
+
+SPLIT_NAMES = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
+"""Stem of a file -> the split it holds."""
+LABELS_FILE = "labels.tsv"
+
+_BY_EXTENSION = {extension: name for name, extensions in FORMATS.items() for extension in extensions}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file to read."""
+
+    path: Path
+    format: str
+    split: str
+    """``train``, ``valid`` or ``test``; ``train`` where the input came without splits."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Everything that one import reads."""
+
+    files: tuple[Source, ...]
+    labels: tuple[Path, ...]
+    has_splits: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(source.path.stat().st_size for source in self.files)
+
+
+def format_of(path: Path) -> str | None:
+    """Format that the extension of ``path`` stands for, or None.
+
+    >>> format_of(Path("facts.nt.gz")), format_of(Path("README.md"))
+    ('ntriples', None)
+    """
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] == ".gz":
+        suffixes.pop()
+    return _BY_EXTENSION.get(suffixes[-1]) if suffixes else None
+
+
+def check_format(name: str | None) -> str | None:
+    """The full name of a format; InvalidOption if there is no such format."""
+    if name is None:
+        return None
+    full = SHORT_NAMES.get(name.lower(), name.lower())
+    if full not in FORMATS:
+        raise InvalidOption(f"format must be one of {', '.join(FORMATS)}. Got {name!r}")
+    return full
+
+
+def find_sources(
+    paths: Sequence[str | Path], *, format: str | None = None, labels: str | Path | None = None
+) -> Sources:
+    """The files behind ``paths``: files as given, folders looked into (not below).
+
+    Refused: a path that does not exist, a file of unknown format, a folder without a readable file, one folder
+    with splits among other inputs, two files for one split.
+    """
+    forced = check_format(format)
+    if not paths:
+        raise InvalidOption("nothing to import: give at least one file or folder")
+    given = [Path(path) for path in paths]
+    for path in given:
+        if not path.exists():
+            raise UnreadableFile(f"{path} does not exist", hint=_nearest(path))
+    label_files = [Path(labels)] if labels is not None else []
+    if labels is not None and not label_files[0].is_file():
+        raise UnreadableFile(f"labels file {labels} does not exist")
+
+    files: list[Source] = []
+    split_folders: list[Path] = []
+    for path in given:
+        if not path.is_dir():
+            files.append(Source(path, forced or _known_format(path), "train"))
+            continue
+        if labels is None and (path / LABELS_FILE).is_file():
+            label_files.append(path / LABELS_FILE)
+        inside = _readable_files(path, forced)
+        splits = _splits_among(path, inside)
+        if splits:
+            split_folders.append(path)
+            files.extend(splits)
+        else:
+            files.extend(inside)
+    if split_folders and len(given) > 1:
+        raise InvalidOption(
+            f"{split_folders[0]} has splits of its own (train, valid, test) and cannot be joined with other inputs",
+            hint="import it alone, or name its files one by one to join them into one graph without splits",
+        )
+    repeated = {source.path.resolve() for source in files}
+    if len(repeated) < len(files):
+        raise InvalidOption("a file is given twice: every file may be named once")
+    return Sources(tuple(files), tuple(label_files), bool(split_folders))
+
+
+def _known_format(path: Path) -> str:
+    found = format_of(path)
+    if found is None:
+        known = ", ".join(extension for extensions in FORMATS.values() for extension in extensions)
+        raise UnreadableFile(
+            f"{path}: the extension tells no format; known are {known}, and .gz after any but Parquet",
+            hint=f"name the format with --format ({', '.join(FORMATS)})",
+        )
+    return found
+
+
+def _readable_files(folder: Path, forced: str | None) -> list[Source]:
+    """Files of ``folder`` with a known extension, by name; hidden files and labels.tsv are left alone."""
+    found = []
+    for path in sorted(folder.iterdir()):
+        if not path.is_file() or path.name.startswith(".") or path.name == LABELS_FILE:
+            continue
+        format = format_of(path)
+        if format is not None:
+            found.append(Source(path, forced or format, "train"))
+    if not found:
+        raise UnreadableFile(
+            f"folder {folder} holds no file to read",
+            hint="triples are read from "
+            + ", ".join(f"*{extension}" for extensions in FORMATS.values() for extension in extensions[:1])
+            + "; a graph folder that biqe wrote needs no import",
+        )
+    return found
+
+
+def _splits_among(folder: Path, files: list[Source]) -> list[Source]:
+    by_split: dict[str, Source] = {}
+    for source in files:
+        split = SPLIT_NAMES.get(_stem(source.path))
+        if split is None:
+            continue
+        if split in by_split:
+            raise InvalidOption(
+                f"folder {folder} has two files for the {split} split: {by_split[split].path.name} "
+                f"and {source.path.name}",
+                hint="keep one of them there",
+            )
+        by_split[split] = Source(source.path, source.format, split)
+    if not by_split:
+        return []
+    if "train" not in by_split:
+        names = ", ".join(source.path.name for source in by_split.values())
+        raise UnreadableFile(f"folder {folder} has {names} but no train file")
+    return [by_split[split] for split in ("train", "valid", "test") if split in by_split]
+
+
+def _stem(path: Path) -> str:
+    name = path.name.lower()
+    return name.removesuffix(".gz").rsplit(".", 1)[0]
+
+
+def _nearest(path: Path) -> str | None:
+    from difflib import get_close_matches
+
+    if not path.parent.is_dir():
+        return None
+    close = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
+    return f"did you mean {path.parent / close[0]}?" if close else None

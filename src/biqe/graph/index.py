@@ -1,0 +1,84 @@
+"""Neighbours of an entity, both ways, in plain arrays that numba kernels can read.
+
+Triples stand sorted three ways: by (subject, relation, object), by (object, relation, subject) and by
+(relation, subject, object). An entity's edges are one slice, its edges of one relation a sub-slice found
+by binary search. Memory is 24 bytes a triple, whatever the number of relations.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int = NDArray[np.int32]
+Offsets = NDArray[np.int64]
+
+
+class Index(NamedTuple):
+    """Three sorted views of one set of triples. A NamedTuple, so that numba takes it as it is."""
+
+    out_offsets: Offsets
+    """(E+1,) slice of each subject in ``out_relations`` and ``out_objects``."""
+    out_relations: Int
+    out_objects: Int
+    in_offsets: Offsets
+    """(E+1,) slice of each object in ``in_relations`` and ``in_subjects``."""
+    in_relations: Int
+    in_subjects: Int
+    relation_offsets: Offsets
+    """(R+1,) slice of each relation in ``relation_subjects`` and ``relation_objects``."""
+    relation_subjects: Int
+    relation_objects: Int
+
+
+def build_index(triples: Int, entities: int, relations: int) -> Index:
+    """Index of ``triples``, (n, 3) ids free of duplicates; sorted ones, as a Graph has them, are indexed faster."""
+    subject, relation, object_ = (np.ascontiguousarray(triples[:, column]) for column in range(3))
+    if not _is_sorted(subject, relation, object_):
+        order = np.lexsort((object_, relation, subject))
+        subject, relation, object_ = subject[order], relation[order], object_[order]
+    # From (subject, relation, object) one stable sort leads to (relation, subject, object), and from there one more to
+    # (object, relation, subject): a third of the work of sorting each time by three keys.
+    by_relation = np.argsort(relation, kind="stable")
+    relation_subjects, relation_objects = _column(subject, by_relation), _column(object_, by_relation)
+    into = by_relation[np.argsort(relation_objects, kind="stable")]
+    return Index(
+        _offsets(subject, entities), _column(relation), _column(object_),
+        _offsets(object_, entities), _column(relation, into), _column(subject, into),
+        _offsets(relation, relations), relation_subjects, relation_objects,
+    )  # fmt: skip
+
+
+def _is_sorted(subject: Int, relation: Int, object_: Int) -> bool:
+    later = subject[1:] > subject[:-1]
+    level = subject[1:] == subject[:-1]
+    later |= level & (relation[1:] > relation[:-1])
+    level &= relation[1:] == relation[:-1]
+    later |= level & (object_[1:] > object_[:-1])
+    return bool(later.all())
+
+
+def _offsets(keys: Int, count: int) -> Offsets:
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(keys, minlength=count), out=offsets[1:])
+    return offsets
+
+
+def _column(values: Int, order: NDArray[np.intp] | None = None) -> Int:
+    return np.ascontiguousarray(values if order is None else values[order], np.int32)
+
+
+def objects(index: Index, subject: int, relation: int) -> Int:
+    """Objects o of stored triples (subject, relation, o), sorted; a view."""
+    start, stop = index.out_offsets[subject], index.out_offsets[subject + 1]
+    low, high = np.searchsorted(index.out_relations[start:stop], [relation, relation + 1])
+    return index.out_objects[start + low : start + high]
+
+
+def subjects(index: Index, relation: int, object_: int) -> Int:
+    """Subjects s of stored triples (s, relation, object_), sorted; a view."""
+    start, stop = index.in_offsets[object_], index.in_offsets[object_ + 1]
+    low, high = np.searchsorted(index.in_relations[start:stop], [relation, relation + 1])
+    return index.in_subjects[start + low : start + high]

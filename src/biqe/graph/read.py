@@ -1,0 +1,153 @@
+"""Files in, graph out: the front door of the readers.
+
+    >>> graph = read_graph(["facts.nt", "more.ttl.gz"])        # doctest: +SKIP
+    >>> graph.vocabulary, graph.counts.literals                # doctest: +SKIP
+
+Blank nodes are entities. Their name is ``_:label``, as the file spells it; a label means one node within one file,
+or within one folder of splits. A node without a label, and a label of a second or later file, get a name that
+starts with ``_:-``, which no file can spell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from biqe.errors import EmptyResult
+from biqe.graph.blocks import Advance
+from biqe.graph.collect import Collector, Counts
+from biqe.graph.files import RDF_FORMATS, Source, Sources, find_sources
+from biqe.graph.knowledge_graph import SPLITS, Splits
+from biqe.graph.labels import Labels, read_labels
+from biqe.graph.prefixes import choose_prefixes
+from biqe.graph.triples import Triples, as_triples
+from biqe.graph.vocabulary import Vocabulary
+
+FAST_FROM_BYTES = 4 << 20
+"""Inputs of this size and larger go through compiled scanners; below it, loading them takes longer than they save."""
+
+
+@dataclass(frozen=True)
+class ReadGraph:
+    """What the files hold."""
+
+    splits: Splits
+    """Everything stands in train where the input had no splits."""
+    has_splits: bool
+    prefixes: dict[str, str]
+    """Prefix -> namespace, for writing queries; ``""`` is the default one."""
+    counts: Counts
+    files: tuple[Path, ...]
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.splits.vocabulary
+
+
+def read_graph(
+    paths: Sequence[str | Path],
+    *,
+    format: str | None = None,
+    labels: str | Path | None = None,
+    advance: Advance | None = None,
+    fast: bool | None = None,
+) -> ReadGraph:
+    """The graph in files and folders.
+
+    ``format`` stands above the extensions, ``labels`` above the folder's labels.tsv. ``advance`` is told of every
+    few bytes read, for a progress bar. ``fast`` chooses the compiled scanners (by size where None); the result is
+    the same. Refused: whatever cannot be read, with file and line, and an input without a single triple.
+    """
+    sources = find_sources(paths, format=format, labels=labels)
+    if fast is None:
+        fast = sources.size >= FAST_FROM_BYTES
+    into = _collector(fast, advance)
+    for number, source in enumerate(sources.files):
+        statements = into.counts.triples + into.counts.literals
+        _read_file(source, into, scope=0 if sources.has_splits else number, fast=fast)
+        if into.counts.triples + into.counts.literals + into.counts.nested == statements:
+            raise EmptyResult(f"{source.path} holds no triple", hint=f"it was read as {source.format}")
+    for path in sources.labels:
+        read_labels(path, into.labels)
+    return _finish(into, sources)
+
+
+def _collector(fast: bool, advance: Advance | None) -> Collector:
+    if not fast:
+        return Collector(advance=advance)
+    from biqe.graph.intern_kernels import HashInterner
+
+    return Collector(HashInterner(), HashInterner(), advance=advance)
+
+
+def _read_file(source: Source, into: Collector, *, scope: int, fast: bool) -> None:
+    """Each format's reader is imported on first need: the libraries behind some of them are slow to load."""
+    if source.format == "csv":
+        from biqe.graph.read_table import read_csv
+
+        read_csv(source, into)
+    elif source.format == "parquet":
+        from biqe.graph.read_parquet import read_parquet
+
+        read_parquet(source, into)
+    elif fast and source.format in ("tsv", "ntriples", "nquads"):
+        from biqe.graph.read_fast import read_fast
+
+        read_fast(source, into, scope=scope)
+    elif source.format == "tsv":
+        from biqe.graph.read_table import read_tsv
+
+        read_tsv(source, into)
+    else:
+        from biqe.graph.read_rdf import read_rdf
+
+        read_rdf(source, into, scope=scope)
+
+
+def _finish(into: Collector, sources: Sources) -> ReadGraph:
+    if not any(into.parts.values()):
+        names = ", ".join(str(source.path) for source in sources.files[:3])
+        raise EmptyResult(
+            f"no triple between entities in {names}",
+            hint=f"{into.counts.literals:,} statements have a literal as object, which no entity can stand for"
+            if into.counts.literals
+            else None,
+        )
+    if not into.parts["train"]:
+        raise EmptyResult(f"{sources.files[0].path} holds no triple between entities: the train split would be empty")
+    parts = {split: _join(into.parts.pop(split)) for split in SPLITS}
+    into.counts.duplicates = into.counts.triples - sum(len(part) for part in parts.values())
+    entities, relations = into.entities.names(), into.relations.names()
+    labels, descriptions = {}, {}
+    for name, label in into.labels.items():
+        entity = entities.find(name)
+        if entity is not None and label != name:
+            labels[entity] = label
+        elif entity is None:
+            into.counts.labels_unused += 1
+    for name, description in into.labels.descriptions.items():
+        entity = entities.find(name)
+        if entity is not None:
+            descriptions[entity] = description
+    into.counts.labels = len(labels)
+    vocabulary = Vocabulary(entities, relations, Labels.of(labels), Labels.of(descriptions))
+    is_rdf = any(source.format in RDF_FORMATS for source in sources.files)
+    prefixes = choose_prefixes(vocabulary, into.prefixes) if is_rdf else {"": ""}
+    return ReadGraph(
+        Splits(vocabulary, **parts),
+        sources.has_splits,
+        prefixes,
+        into.counts,
+        tuple(source.path for source in sources.files),
+    )
+
+
+def _join(pieces: list[Triples]) -> Triples:
+    if not pieces:
+        return as_triples([])
+    rows = np.concatenate(pieces)
+    pieces.clear()
+    return as_triples(rows)

@@ -1,0 +1,189 @@
+"""TSV, N-Triples and N-Quads through the compiled scanners; the strict readers take the lines that are not plain.
+
+The result is the same as that of the strict readers alone, ids and errors included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from queue import Full, Queue
+from threading import Event, Thread
+
+import numpy as np
+
+from biqe.graph.blocks import BLOCK_BYTES, MAX_NAME_BYTES, Block, blocks
+from biqe.graph.collect import Collector
+from biqe.graph.files import Source
+from biqe.graph.intern_kernels import HashInterner
+from biqe.graph.read_rdf import blank_prefix, read_lines
+from biqe.graph.read_table import Columns, data_rows, header_columns, read_tsv, read_tsv_lines
+from biqe.graph.scan_kernels import (
+    COMMENTS,
+    DEFERRED,
+    FULL,
+    GRAPHS,
+    LITERALS,
+    ODD,
+    POSITION,
+    ROWS,
+    STATUS,
+    scan_rdf_lines,
+    scan_tsv,
+)
+
+
+def read_fast(source: Source, into: Collector, *, scope: int = 0, block_bytes: int = BLOCK_BYTES) -> None:
+    """All triples of a TSV, N-Triples or N-Quads file. The interners of ``into`` must be HashInterners."""
+    columns: Columns | None = None
+    comments = into.counts.comments
+    with _Ahead(blocks(source.path, advance=into.advance, size=block_bytes)) as ready:
+        for block in ready:
+            scan = _Scan(source, block, into, scope)
+            if source.format == "tsv" and columns is None:
+                columns, skipped = _header(block)
+                if columns is not None and not columns.plain:
+                    # Columns in another order are rare; the strict reader starts over and reads them all.
+                    into.counts.comments = comments
+                    read_tsv(source, into)
+                    return
+                scan.skip(skipped)
+            scan.run()
+
+
+class _Scan:
+    """One block on its way through a scanner."""
+
+    def __init__(self, source: Source, block: Block, into: Collector, scope: int) -> None:
+        self.source, self.block, self.into, self.scope = source, block, into, scope
+        lines = block.data.count(b"\n") + 1
+        self.data = np.frombuffer(block.data, np.uint8)
+        self.rows = np.empty((lines, 3), np.int32)
+        self.deferred = np.empty((lines, 2), np.int64)
+        self.state = np.zeros(7, np.int64)
+        self._counted_to, self._line = 0, block.first_line
+
+    def skip(self, position: int) -> None:
+        """Start at ``position``, which must be the start of a line."""
+        self.state[POSITION] = position
+
+    def run(self) -> None:
+        """Read the block to its end."""
+        entities, relations = self.into.entities, self.into.relations
+        assert isinstance(entities, HashInterner) and isinstance(relations, HashInterner)
+        while self.state[POSITION] < len(self.data):
+            self._scan(entities, relations)
+            self._read_deferred()
+            if self.state[STATUS] == ODD:
+                self._read_odd_line()
+            elif self.state[STATUS] == FULL:
+                size = 2 * MAX_NAME_BYTES + 64
+                entities.grow(size)
+                relations.grow(size)
+        counts = self.into.counts
+        counts.comments += int(self.state[COMMENTS])
+        counts.literals += int(self.state[LITERALS])
+        counts.named_graph += int(self.state[GRAPHS])
+        self.into.add_rows(self.source.split, self.rows[: self.state[ROWS]].copy())
+
+    def _scan(self, entities: HashInterner, relations: HashInterner) -> None:
+        tables = entities.table, relations.table
+        if self.source.format == "tsv":
+            scan_tsv(self.data, *tables, self.rows, self.state, MAX_NAME_BYTES)
+            return
+        prefix = blank_prefix(self.scope).encode() if self.scope else b""
+        scratch = np.zeros(len(prefix) + MAX_NAME_BYTES + 1, np.uint8)
+        scratch[: len(prefix)] = np.frombuffer(prefix, np.uint8)
+        quads = self.source.format == "nquads"
+        # The limit leaves room for what is put before blank node labels, so that no name grows past the maximum.
+        longest = MAX_NAME_BYTES - len(prefix)
+        scan_rdf_lines(
+            self.data, *tables, self.rows, self.deferred, self.state, longest, quads, scratch, len(prefix)
+        )  # fmt: skip
+
+    def _read_deferred(self) -> None:
+        count = int(self.state[DEFERRED])
+        if not count:
+            return
+        starts = self.deferred[:count, 0]
+        data = self.block.data
+        lines = b"".join(data[start:stop] + b"\n" for start, stop in self.deferred[:count].tolist())
+        read_lines(
+            self.source, lines, self.into, scope=self.scope, line_of=lambda line: self._line_at(int(starts[line - 1]))
+        )
+        self.state[DEFERRED] = 0
+
+    def _read_odd_line(self) -> None:
+        start = int(self.state[POSITION])
+        stop = self.block.data.find(b"\n", start) + 1 or len(self.data)
+        line, text = self._line_at(start), self.block.data[start:stop]
+        if self.source.format == "tsv":
+            read_tsv_lines(self.source, Block(text, line), self.into)
+        else:
+            read_lines(self.source, text, self.into, scope=self.scope, line_of=lambda inner: line + inner - 1)
+        self.state[POSITION] = stop
+
+    def _line_at(self, position: int) -> int:
+        """Number of the line that starts at ``position``; positions mostly ascend, so counting goes on."""
+        if position < self._counted_to:
+            self._counted_to, self._line = 0, self.block.first_line
+        self._line += self.block.data.count(b"\n", self._counted_to, position)
+        self._counted_to = position
+        return self._line
+
+
+def _header(block: Block) -> tuple[Columns | None, int]:
+    """Columns of the first row in ``block``, None where it has no row, and the place after a header line."""
+    for line, row in data_rows(block, None):
+        columns = header_columns(row)
+        if columns is None:
+            return Columns(), 0
+        place = 0
+        for _ in range(line - block.first_line + 1):
+            place = block.data.find(b"\n", place) + 1 or len(block.data)
+        return columns, place
+    return None, 0
+
+
+class _Ahead:
+    """Iterate over blocks that another thread reads, unpacks and checks meanwhile: two at most wait."""
+
+    def __init__(self, source: Iterator[Block]) -> None:
+        self._source = source
+        self._queue: Queue[Block | BaseException | None] = Queue(maxsize=2)
+        self._stopped = Event()
+        self._thread = Thread(target=self._fill, name="biqe-read-ahead", daemon=True)
+
+    def __enter__(self) -> Iterator[Block]:
+        self._thread.start()
+        return self._blocks()
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _blocks(self) -> Iterator[Block]:
+        while True:
+            item = self._queue.get()
+            if item is None:
+                return
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def _fill(self) -> None:
+        try:
+            for block in self._source:
+                if not self._put(block):
+                    return
+            self._put(None)
+        except BaseException as error:  # noqa: BLE001 - handed to the reading thread, which raises it
+            self._put(error)
+
+    def _put(self, item: Block | BaseException | None) -> bool:
+        while not self._stopped.is_set():
+            try:
+                self._queue.put(item, timeout=0.1)
+            except Full:
+                continue
+            return True
+        return False

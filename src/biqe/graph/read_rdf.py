@@ -1,0 +1,150 @@
+"""RDF through pyoxigraph: N-Triples, N-Quads, Turtle, TriG and RDF/XML, strictly as their standards say.
+
+Kept out of the graph and counted: statements with a literal as object (``rdfs:label`` becomes a label) and
+statements about statements. Names of graphs (N-Quads, TriG) are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from xml.parsers import expat
+
+import pyoxigraph
+from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, RdfFormat
+
+from biqe.errors import BadLine, BiqeError, UnreadableFile
+from biqe.graph.blocks import MAX_NAME_BYTES, Input, blocks
+from biqe.graph.collect import LABEL, Collector
+from biqe.graph.files import Source
+
+_FORMATS = {
+    "ntriples": RdfFormat.N_TRIPLES,
+    "nquads": RdfFormat.N_QUADS,
+    "turtle": RdfFormat.TURTLE,
+    "trig": RdfFormat.TRIG,
+    "rdfxml": RdfFormat.RDF_XML,
+}
+_CHUNK = 1 << 16
+_ANONYMOUS = re.compile(r"[a-f][0-9a-f]{15,31}")
+"""What the parser calls a node that has no label in the file: a random number, another one at every reading."""
+
+
+def read_rdf(source: Source, into: Collector, *, scope: int = 0) -> None:
+    """All statements of an RDF file. ``scope`` numbers the space of blank node labels that the file belongs to."""
+    if source.format in ("ntriples", "nquads"):
+        for block in blocks(source.path, advance=into.advance):
+            first = block.first_line - 1
+            read_lines(source, block.data, into, scope=scope, line_of=lambda line, first=first: first + line)
+    else:
+        with Input(source.path, into.advance) as stream:
+            read_lines(source, io.BufferedReader(stream, 1 << 20), into, scope=scope, line_of=lambda line: line)
+
+
+def read_lines(
+    source: Source, data: bytes | io.BufferedReader, into: Collector, *, scope: int, line_of: Callable[[int], int]
+) -> None:
+    """The statements in ``data``. ``line_of`` turns a line number of ``data`` into one of the file."""
+    name_of = _namer(into, scope, rename=source.format not in ("ntriples", "nquads"))
+    subjects: list[str] = []
+    relations: list[str] = []
+    objects: list[str] = []
+    counts = into.counts
+
+    def flush() -> None:
+        into.add(source.split, subjects, relations, objects)
+        for column in (subjects, relations, objects):
+            column.clear()
+
+    try:
+        parser = pyoxigraph.parse(data, _FORMATS[source.format])
+        for quad in parser:
+            object_ = quad.object
+            counts.named_graph += type(quad.graph_name) is not DefaultGraph
+            if type(object_) is Literal:
+                counts.literals += 1
+                if quad.predicate.value == LABEL:
+                    text = " ".join(object_.value.split())
+                    into.labels.add(name_of(quad.subject), text, object_.language)
+                continue
+            if type(object_) is not NamedNode and type(object_) is not BlankNode:
+                counts.nested += 1
+                continue
+            subjects.append(name_of(quad.subject))
+            relations.append(quad.predicate.value)
+            objects.append(name_of(object_))
+            if len(subjects) == _CHUNK:
+                _check_sizes(source.path, (subjects, relations, objects))
+                flush()
+        _check_sizes(source.path, (subjects, relations, objects))
+        flush()
+        into.prefixes |= {prefix: iri for prefix, iri in parser.prefixes.items() if prefix not in into.prefixes}
+    except BiqeError:
+        raise
+    except SyntaxError as error:
+        raise _bad_line(source, error, line_of) from error
+    except (ValueError, OSError) as error:
+        raise UnreadableFile(f"{source.path} cannot be read as {source.format}: {error}") from error
+
+
+def _namer(into: Collector, scope: int, *, rename: bool) -> Callable[[NamedNode | BlankNode], str]:
+    """What to call a node: see the rule for blank nodes in ``biqe.graph.read``."""
+    prefix = blank_prefix(scope)
+
+    def name_of(node: NamedNode | BlankNode) -> str:
+        if type(node) is NamedNode:
+            return node.value
+        if rename and _ANONYMOUS.fullmatch(node.value):
+            return into.anonymous.setdefault((scope, node.value), f"_:-{len(into.anonymous) + 1}")
+        return prefix + node.value
+
+    return name_of
+
+
+def blank_prefix(scope: int) -> str:
+    """What stands before the label of a blank node.
+
+    >>> blank_prefix(0), blank_prefix(2)
+    ('_:', '_:-2-')
+    """
+    return f"_:-{scope}-" if scope else "_:"
+
+
+def _check_sizes(path: Path, columns: Iterable[list[str]]) -> None:
+    for column in columns:
+        if max(map(len, column), default=0) <= MAX_NAME_BYTES // 4:
+            continue
+        for name in column:
+            size = len(name.encode())
+            if size > MAX_NAME_BYTES:
+                raise UnreadableFile(
+                    f"{path}: the name {name[:60]!r}... has {size:,} bytes; a name may have {MAX_NAME_BYTES:,}"
+                )
+
+
+def _bad_line(source: Source, error: SyntaxError, line_of: Callable[[int], int]) -> UnreadableFile:
+    message = re.sub(r"^Parser error at [^:]*: ", "", error.msg or str(error))
+    line = error.lineno
+    if line is None and source.format == "rdfxml":
+        line = _xml_error_line(source.path)
+    hint = None
+    if "No scheme found" in message:
+        hint = "IRIs must be absolute; in Turtle and RDF/XML a base (@base, xml:base) makes relative ones so"
+    if line is None:
+        return UnreadableFile(f"{source.path} is not valid {source.format}: {message}", hint=hint)
+    return BadLine(source.path, line_of(line), f"not valid {source.format}: {message}", hint=hint)
+
+
+def _xml_error_line(path: Path) -> int | None:
+    """Line of the first XML error; the RDF parser itself does not tell it."""
+    parser = expat.ParserCreate()
+    try:
+        with Input(path) as stream:
+            while data := stream.read(1 << 20):
+                parser.Parse(data, False)
+            parser.Parse(b"", True)
+    except expat.ExpatError as error:
+        return error.lineno
+    return None

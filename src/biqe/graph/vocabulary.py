@@ -1,0 +1,149 @@
+"""Names and ids of entities and relations, their labels, and the one rule for inverse relations.
+
+Ids are dense: entities 0..E-1, relations 0..R-1. The inverse of relation r is r+R, so ids R..2R-1 stand for
+edges walked against their direction; nothing else in the project knows this rule.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biqe.errors import InvalidOption, UnknownName
+
+
+class Names(Sequence[str]):
+    """Names by id, held as one UTF-8 blob with offsets, so that millions of them can be memory-mapped.
+
+    >>> names = Names.of(["Rhine", "Elbe"])
+    >>> names[1], names.find("Rhine"), names.find("Oder")
+    ('Elbe', 0, None)
+    """
+
+    def __init__(
+        self, blob: NDArray[np.uint8], offsets: NDArray[np.int64], lookup: NDArray[np.uint64] | None = None
+    ) -> None:
+        self.blob = blob
+        self.offsets = offsets
+        self._lookup = lookup
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Names:
+        """Names in the given order."""
+        encoded = [name.encode() for name in names]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(name) for name in encoded], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+
+    @property
+    def lookup(self) -> NDArray[np.uint64]:
+        """(n,) checksum of a name in the high 32 bits, its id in the low 32; ascending.
+
+        Built on first use, or given when the names are memory-mapped, so that ``find`` is a binary search that
+        touches a few pages and nothing as large as a dict of all names has to be made.
+        """
+        if self._lookup is None:
+            blob, offsets = self.blob.tobytes(), self.offsets.tolist()
+            checksums = np.fromiter(
+                (crc32(blob[start:stop]) for start, stop in zip(offsets[:-1], offsets[1:], strict=True)),
+                np.uint64,
+                len(self),
+            )
+            self._lookup = np.sort((checksums << np.uint64(32)) | np.arange(len(self), dtype=np.uint64))
+        return self._lookup
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, id_):  # type: ignore[no-untyped-def, override]
+        if isinstance(id_, slice):
+            return [self[i] for i in range(*id_.indices(len(self)))]
+        if not -len(self) <= id_ < len(self):
+            raise IndexError(id_)
+        id_ %= len(self)
+        return self.blob[self.offsets[id_] : self.offsets[id_ + 1]].tobytes().decode()
+
+    def __iter__(self) -> Iterator[str]:
+        blob, offsets = self.blob.tobytes(), self.offsets.tolist()
+        for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
+            yield blob[start:stop].decode()
+
+    def find(self, name: str) -> int | None:
+        """Id of ``name``, or None. If names repeat, the smallest id."""
+        try:
+            encoded = name.encode()
+        except UnicodeEncodeError:
+            return None
+        checksum = crc32(encoded)
+        place = int(np.searchsorted(self.lookup, np.uint64(checksum << 32)))
+        while place < len(self.lookup):
+            entry = int(self.lookup[place])
+            if entry >> 32 != checksum:
+                return None
+            id_ = entry & 0xFFFFFFFF
+            if self.blob[self.offsets[id_] : self.offsets[id_ + 1]].tobytes() == encoded:
+                return id_
+            place += 1
+        return None
+
+    def digest(self) -> bytes:
+        """A hash of all names in order."""
+        digest = hashlib.sha256(np.ascontiguousarray(self.blob))
+        digest.update(np.ascontiguousarray(self.offsets, np.int64))
+        return digest.digest()
+
+
+class Vocabulary:
+    """Entities and relations of one graph: names, ids, labels."""
+
+    def __init__(
+        self,
+        entities: Names | Iterable[str],
+        relations: Names | Iterable[str],
+        labels: Mapping[int, str] | None = None,
+        descriptions: Mapping[int, str] | None = None,
+    ) -> None:
+        self.entities = entities if isinstance(entities, Names) else Names.of(entities)
+        self.relations = relations if isinstance(relations, Names) else Names.of(relations)
+        self.labels: Mapping[int, str] = labels if labels is not None else {}
+        """Display name of an entity, where one is known, by entity id."""
+        self.descriptions: Mapping[int, str] = descriptions if descriptions is not None else {}
+        """A few words on an entity, where they are known, by entity id."""
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self.entities):,} entities, {len(self.relations):,} relations)"
+
+    def entity_id(self, name: str) -> int:
+        """Id of the entity called ``name``; UnknownName if there is none."""
+        id_ = self.entities.find(name)
+        if id_ is None:
+            raise UnknownName(f"entity {name!r} is not in this graph ({len(self.entities):,} entities)")
+        return id_
+
+    def relation_id(self, name: str) -> int:
+        """Id of the relation called ``name``; UnknownName if there is none."""
+        id_ = self.relations.find(name)
+        if id_ is None:
+            raise UnknownName(f"relation {name!r} is not in this graph ({len(self.relations):,} relations)")
+        return id_
+
+    def label(self, entity: int) -> str:
+        """What to show for an entity: its label, or its name where it has none."""
+        return self.labels.get(entity) or self.entities[entity]
+
+    def inverse(self, relation: int) -> int:
+        """Id of the relation walked the other way; its own inverse's inverse."""
+        count = len(self.relations)
+        if not 0 <= relation < 2 * count:
+            raise InvalidOption(f"relation id must be in [0, {2 * count}). Got {relation}")
+        return relation + count if relation < count else relation - count
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that two vocabularies share exactly if their names and ids agree."""
+        return hashlib.sha256(self.entities.digest() + self.relations.digest()).hexdigest()[:16]

@@ -1,0 +1,198 @@
+"""Random walks through a graph: the paths that everything mined is made of.
+
+Paper: section "Datasets", first list. From every node, a depth is drawn uniformly from 2 to 5, then a random
+edge is followed until that depth is reached. A walk that comes to an entity without a way on never reaches its
+depth and is dropped. Where more walks are wanted than there are nodes, every node is tried again, in a new
+order, round after round; the same walk is kept once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biqe.errors import InvalidOption
+from biqe.graph.index import Index
+from biqe.graph.knowledge_graph import Graph
+from biqe.mine.signatures import signatures, unseen
+
+DEPTHS = (2, 5)
+"""Shortest and longest walk of the paper, in edges."""
+
+_ROUNDS = 200
+"""Rounds over all starts after which a graph is taken to have no more walks to give."""
+_BARREN_ROUNDS = 12
+"""Rounds in a row without one new walk that end the search earlier."""
+_ROUND = 1024
+"""Walks of a later round, at least: where starts are few, each is tried several times."""
+
+
+@dataclass(frozen=True)
+class Walks:
+    """Walks as rows. A walk of length L has L+1 entities and L relations; the rest of its row is -1."""
+
+    entities: NDArray[np.int32]
+    """(n, longest + 1)"""
+    relations: NDArray[np.int32]
+    """(n, longest); ids of 2R, where R..2R-1 are edges walked against their direction."""
+    lengths: NDArray[np.int32]
+    """(n,) edges of each walk."""
+    both_ways: NDArray[np.bool_]
+    """(n,) whether the walk was free to go against the direction of edges."""
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def take(self, rows: NDArray[np.integer] | slice) -> Walks:
+        """The walks ``rows``, in this order."""
+        return Walks(self.entities[rows], self.relations[rows], self.lengths[rows], self.both_ways[rows])
+
+
+def walks(
+    graph: Graph,
+    *,
+    count: int,
+    rng: np.random.Generator,
+    depths: tuple[int, int] = DEPTHS,
+    starts: NDArray[np.integer] | None = None,
+    inverse_share: float = 0.0,
+) -> Walks:
+    """``count`` different random walks, or as many as the graph gives in a bounded number of rounds.
+
+    ``starts`` are the entities to walk from; by default all that have a way out. A share ``inverse_share`` of
+    the walks goes both ways: each step takes one of the edges out of and into the entity, all equally likely,
+    but never straight back along the edge it came by.
+
+    >>> from biqe.graph.knowledge_graph import Graph
+    >>> from biqe.graph.triples import as_triples
+    >>> from biqe.graph.vocabulary import Vocabulary
+    >>> chain = Graph(Vocabulary("abc", "r"), as_triples([(0, 0, 1), (1, 0, 2)]))
+    >>> walks(chain, count=10, rng=np.random.default_rng(0)).entities[:, :3].tolist()
+    [[0, 1, 2]]
+    """
+    _check(graph, count, depths, starts, inverse_share)
+    both = round(count * inverse_share)
+    parts = [_walks(graph, count - both, rng, depths, starts, False), _walks(graph, both, rng, depths, starts, True)]
+    if not both:
+        return parts[0]
+    together = Walks(*(np.concatenate([getattr(part, name) for part in parts]) for name in Walks.__dataclass_fields__))
+    return together.take(rng.permutation(len(together)))
+
+
+def random_edges(
+    index: Index, entities: NDArray[np.integer], rng: np.random.Generator, *, relation_count: int, both_ways: bool
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Relation and far end of one random edge of each entity; -1 and -1 where it has none."""
+    out_degree = index.out_offsets[entities + 1] - index.out_offsets[entities]
+    degree = out_degree
+    if both_ways:
+        degree = out_degree + index.in_offsets[entities + 1] - index.in_offsets[entities]
+    pick = (rng.random(len(entities)) * degree).astype(np.int64)
+    relations, ends = np.full(len(entities), -1, np.int32), np.full(len(entities), -1, np.int32)
+    forward = np.flatnonzero(pick < out_degree)
+    places = index.out_offsets[entities[forward]] + pick[forward]
+    relations[forward], ends[forward] = index.out_relations[places], index.out_objects[places]
+    if both_ways:
+        backward = np.flatnonzero((pick >= out_degree) & (degree > 0))
+        places = index.in_offsets[entities[backward]] + pick[backward] - out_degree[backward]
+        relations[backward] = index.in_relations[places] + relation_count
+        ends[backward] = index.in_subjects[places]
+    return relations, ends
+
+
+def _walks(
+    graph: Graph,
+    count: int,
+    rng: np.random.Generator,
+    depths: tuple[int, int],
+    starts: NDArray[np.integer] | None,
+    both_ways: bool,
+) -> Walks:
+    index = graph.index
+    ways_on = np.diff(index.out_offsets) > 0
+    if both_ways:
+        ways_on |= np.diff(index.in_offsets) > 0
+    starts = np.flatnonzero(ways_on) if starts is None else np.asarray(starts, np.int64)[ways_on[starts]]
+    found: list[Walks] = []
+    seen = np.zeros(0, np.uint64)
+    missing, rounds, barren = count, 0, 0
+    while missing > 0 and len(starts) and rounds < _ROUNDS and barren < _BARREN_ROUNDS:
+        times = max(1, _ROUND // len(starts)) if rounds else 1
+        order = rng.permuted(np.tile(starts, (times, 1)), axis=1).ravel()
+        gained = 0
+        # A round is walked in pieces, so that a few walks from a huge graph do not visit all of it.
+        size = 4 * missing + 256
+        for piece in range(0, len(order), size):
+            new = _one_each(graph, order[piece : piece + size], rng, depths, both_ways)
+            keys = signatures(new.entities, new.relations)
+            fresh, seen = unseen(keys, seen)
+            fresh = fresh[:missing]
+            found.append(new.take(fresh))
+            gained += len(fresh)
+            missing -= len(fresh)
+            if missing == 0:
+                break
+        rounds += 1
+        barren = 0 if gained else barren + 1
+    if not found:
+        return _none(depths[1])
+    return Walks(*(np.concatenate([getattr(part, name) for part in found]) for name in Walks.__dataclass_fields__))
+
+
+def _one_each(
+    graph: Graph, starts: NDArray[np.int64], rng: np.random.Generator, depths: tuple[int, int], both_ways: bool
+) -> Walks:
+    """One walk from each start, without those that did not reach their depth."""
+    index, relation_count = graph.index, graph.relation_count
+    lengths = rng.integers(depths[0], depths[1] + 1, len(starts), dtype=np.int32)
+    entities = np.full((len(starts), depths[1] + 1), -1, np.int32)
+    relations = np.full((len(starts), depths[1]), -1, np.int32)
+    entities[:, 0] = starts
+    alive = np.arange(len(starts))
+    ended = []
+    for step in range(depths[1]):
+        here = entities[alive, step]
+        relation, there = random_edges(index, here, rng, relation_count=relation_count, both_ways=both_ways)
+        goes_on = there >= 0
+        if both_ways and step:
+            back = (there == entities[alive, step - 1]) & (
+                np.abs(relation - relations[alive, step - 1]) == relation_count
+            )
+            goes_on &= ~back
+        alive, relation, there = alive[goes_on], relation[goes_on], there[goes_on]
+        relations[alive, step], entities[alive, step + 1] = relation, there
+        arrived = lengths[alive] == step + 1
+        ended.append(alive[arrived])
+        alive = alive[~arrived]
+    rows = np.sort(np.concatenate(ended))
+    return Walks(entities[rows], relations[rows], lengths[rows], np.full(len(rows), both_ways))
+
+
+def _none(longest: int) -> Walks:
+    return Walks(
+        np.zeros((0, longest + 1), np.int32),
+        np.zeros((0, longest), np.int32),
+        np.zeros(0, np.int32),
+        np.zeros(0, bool),
+    )
+
+
+def _check(
+    graph: Graph,
+    count: int,
+    depths: tuple[int, int],
+    starts: NDArray[np.integer] | None,
+    inverse_share: float,
+) -> None:
+    if count < 0:
+        raise InvalidOption(f"count must be 0 or more. Got {count}")
+    if len(depths) != 2 or not 1 <= depths[0] <= depths[1]:
+        raise InvalidOption(f"depths must be two numbers, 1 <= shortest <= longest. Got {depths}")
+    if not 0 <= inverse_share <= 1:
+        raise InvalidOption(f"inverse_share must be between 0 and 1. Got {inverse_share}")
+    if starts is not None and len(starts) and not 0 <= np.min(starts) <= np.max(starts) < graph.entity_count:
+        raise InvalidOption(
+            f"starts must be entity ids in [0, {graph.entity_count}). Got {np.min(starts)} to {np.max(starts)}"
+        )

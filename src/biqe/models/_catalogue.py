@@ -1,0 +1,49 @@
+"""Models by name: every module of this folder without a leading underscore that defines MODEL, and outsiders
+that announce themselves under the entry-point group ``biqe.models``."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from biqe.errors import InvalidOption, UnknownName
+
+_NOT_MODELS = {"__init__", "store"}
+
+
+def names() -> list[str]:
+    """Names of all models at hand."""
+    here = {path.stem for path in Path(__file__).parent.glob("*.py")}
+    inside = {stem for stem in here if not stem.startswith("_") and stem not in _NOT_MODELS}
+    return sorted(inside | {point.name for point in entry_points(group="biqe.models")})
+
+
+def module_of(name: str) -> ModuleType:
+    """The module that defines the model called ``name``."""
+    for point in entry_points(group="biqe.models"):
+        if point.name == name:
+            return point.load()  # type: ignore[no-any-return]
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), 1)
+        hint = f"did you mean {near[0]!r}?" if near else None
+        raise UnknownName(f"model {name!r} is not known; there are {', '.join(names())}", hint=hint)
+    return import_module(f"biqe.models.{name}")
+
+
+def build(name: str, options: dict[str, Any], entity_count: int, relation_count: int) -> Any:
+    """A fresh model; ``options`` are fields of its Config, and unknown ones are refused."""
+    module = module_of(name)
+    known = {field.name for field in dataclasses.fields(module.Config)}
+    for key in options:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            raise InvalidOption(
+                f"{name} has no option {key!r}; it has {', '.join(sorted(known))}",
+                hint=f"did you mean {near[0]!r}?" if near else None,
+            )
+    return module.MODEL(module.Config(**options), entity_count, relation_count)

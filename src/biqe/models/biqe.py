@@ -1,0 +1,353 @@
+"""BiQE: a bidirectional transformer reads the whole query and fills in all of its targets at once.
+
+Paper: section "The Bidirectional Query Encoder". A query is the set of its root-to-leaf paths. Each path is
+written tail first, targets are [MASK], hidden variables are dropped, and positions restart at 0 on every path,
+so that permuting the paths permutes the outputs and nothing else:
+
+    h_0     = embed(token) + embed(position)
+    h_(l+1) = layer(h_l)                 full attention over all paths of one query
+    p(e)    = softmax(head(h_mask) . embed(e) + b_e)     the entity embeddings are those of the input
+
+A target that occurs on several paths has several masks. The paper averages their output distributions
+(``mask_average="probability"``); averaging their hidden states before the projection
+(``mask_average="hidden"``) makes one prediction a target and costs fewer logits.
+
+``positions="paper"`` tells tokens apart by their distance from the path's end, so two targets at equal distance
+on two branches get the same output. ``positions="structure"`` adds to every attention logit a learned number
+that depends on how the two tokens stand to each other in the query: on one path, with signed distance; the same
+node or edge seen on two paths; or on two paths, with signed difference. It is as equivariant, and tells such
+targets apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import nn
+
+from biqe.errors import InvalidOption
+from biqe.models._contract import Paper, QueryModel, Support, Trace
+from biqe.models._dropout import PooledDropout
+from biqe.models._fused_loss import fused_cross_entropy
+from biqe.query.bound import BoundQuery
+from biqe.query.queryset import QuerySet
+from biqe.query.token_table import FIRST_ENTITY, MASK, TokenTable, token_count, token_table
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the encoder is; how it is trained belongs to training."""
+
+    width: int = 256
+    """Width of embeddings and of hidden states."""
+    layers: int = 4
+    """Encoder layers."""
+    heads: int = 8
+    """Attention heads; they divide the width."""
+    feed_forward: int = 1024
+    """Width of the layer between the two linear maps of a feed-forward block."""
+    dropout: float = 0.1
+    """Share of hidden values dropped while training."""
+    positions: str = "structure"
+    """How tokens know where they stand: paper (distance from the path's end) or structure (also relative)."""
+    norm: str = "pre"
+    """Layer normalisation before each block (pre), or after it as in BERT (post)."""
+    mask_average: str = "hidden"
+    """What is averaged over the masks of one target: hidden (states) or probability (as in the paper)."""
+    inverses: bool = True
+    """Whether edges may be walked against their direction, so that questions can be turned to start at anchors."""
+    max_position: int = 32
+    """Longest path in tokens."""
+
+    def __post_init__(self) -> None:
+        for name in ("width", "layers", "heads", "feed_forward", "max_position"):
+            if getattr(self, name) < 1:
+                raise InvalidOption(f"{name!r} of biqe must be at least 1. Got {getattr(self, name)}")
+        if self.width % self.heads:
+            raise InvalidOption(
+                f"'heads' of biqe must divide 'width'. Got {self.heads} heads and width {self.width}",
+                hint=f"use a width of {self.heads * max(1, round(self.width / self.heads))}",
+            )
+        if not 0.0 <= self.dropout < 1.0:
+            raise InvalidOption(f"'dropout' of biqe must be in [0, 1). Got {self.dropout}")
+        for name, allowed in (
+            ("positions", ("paper", "structure")),
+            ("norm", ("pre", "post")),
+            ("mask_average", ("hidden", "probability")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise InvalidOption(f"{name!r} of biqe must be {' or '.join(allowed)}. Got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B queries, padded to T tokens; n masks that stand for V targets."""
+
+    tokens: torch.Tensor
+    """(B, T) token ids; MASK where padded."""
+    positions: torch.Tensor
+    """(B, T)"""
+    relative: torch.Tensor | None
+    """(B, T, T) how token i stands to token j, as a bucket; None under the paper's positions."""
+    padding: torch.Tensor | None
+    """(B, T) true where there is no token; None where every query has T tokens."""
+    masks: torch.Tensor
+    """(n,) places of the masks in the flattened (B * T) tokens."""
+    mask_targets: torch.Tensor
+    """(n,) the target that each mask stands for."""
+    mask_counts: torch.Tensor
+    """(V,) masks of each target."""
+    gold: torch.Tensor
+    """(V,) the true entity; -1 where unknown."""
+    table: TokenTable
+    rows: NDArray[np.int64]
+    """(B,) the queries, as rows of ``table``."""
+
+
+class EncodedQueries:
+    """A query set as tokens, cut into batches on demand."""
+
+    def __init__(self, queries: QuerySet, entities: int, relative_reach: int | None) -> None:
+        self.table = token_table(queries, entities)
+        self.sizes = self.table.lengths
+        self._relative_reach = relative_reach
+        self._target_offsets = queries.target_offsets
+        self._gold = queries.gold[queries.target_nodes]
+
+    def batch(self, rows: NDArray[np.integer]) -> Batch:
+        """The queries ``rows``, in this order, padded to the longest of them."""
+        table, rows = self.table, np.asarray(rows, np.int64)
+        lengths = self.sizes[rows]
+        longest = int(lengths.max(initial=1))
+        column = np.arange(longest)
+        real = column < lengths[:, None]  # (B, T)
+        where = np.where(real, table.offsets[rows][:, None] + column, 0)
+        tokens = np.where(real, table.tokens[where], MASK)
+        positions = np.where(real, table.positions[where], 0)
+        targets = np.where(real, table.targets[where], -1)
+
+        counts = self._target_offsets[rows + 1] - self._target_offsets[rows]
+        first = np.cumsum(counts) - counts  # the batch's number of each query's first target
+        total = int(counts.sum())
+        masks = np.flatnonzero(targets.ravel() >= 0)
+        mask_targets = (targets + first[:, None]).ravel()[masks]
+        gold_rows = np.repeat(self._target_offsets[rows] - first, counts) + np.arange(total)
+        relative = None
+        if self._relative_reach is not None:
+            paths, elements = table.paths[where], table.elements[where]
+            relative = torch.from_numpy(_relative(paths, positions, elements, self._relative_reach))
+        return Batch(
+            torch.from_numpy(tokens.astype(np.int64)),
+            torch.from_numpy(positions.astype(np.int64)),
+            relative,
+            None if real.all() else torch.from_numpy(~real),
+            torch.from_numpy(masks),
+            torch.from_numpy(mask_targets.astype(np.int64)),
+            torch.from_numpy(np.bincount(mask_targets, minlength=total)),
+            torch.from_numpy(self._gold[gold_rows].astype(np.int64)),
+            table,
+            rows,
+        )
+
+
+def _relative(
+    paths: NDArray[np.integer], positions: NDArray[np.integer], elements: NDArray[np.integer], reach: int
+) -> NDArray[np.int64]:
+    """(B, T, T) bucket of token j as token i sees it; see ``relative_buckets``."""
+    distance = np.clip(positions[:, None, :].astype(np.int64) - positions[:, :, None], -reach, reach) + reach
+    same_path = paths[:, None, :] == paths[:, :, None]
+    same_element = elements[:, None, :] == elements[:, :, None]
+    other = np.where(same_element, 2 * (2 * reach + 1), 2 * reach + 1 + distance)
+    return np.where(same_path, distance, other)
+
+
+def relative_buckets(reach: int) -> int:
+    """Number of ways in which one token can stand to another: signed distance on one path, signed difference
+    between two paths, and the same node or edge seen on two paths."""
+    return 2 * (2 * reach + 1) + 1
+
+
+class Layer(nn.Module):
+    """Self-attention and a feed-forward block, each with a residual connection."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.pre = config.norm == "pre"
+        self.attention_in = nn.Linear(config.width, 3 * config.width)
+        self.attention_out = nn.Linear(config.width, config.width)
+        self.attention_norm = nn.LayerNorm(config.width, eps=1e-12)
+        self.feed_in = nn.Linear(config.width, config.feed_forward)
+        self.feed_out = nn.Linear(config.feed_forward, config.width)
+        self.feed_norm = nn.LayerNorm(config.width, eps=1e-12)
+        self.dropout = PooledDropout(config.dropout)
+
+    def forward(
+        self, x: torch.Tensor, bias: torch.Tensor | None, keep: list[torch.Tensor] | None = None
+    ) -> torch.Tensor:
+        if self.pre:
+            x = x + self.dropout(self._attend(self.attention_norm(x), bias, keep))
+            return x + self.dropout(self.feed_out(F.gelu(self.feed_in(self.feed_norm(x)))))
+        x = self.attention_norm(x + self.dropout(self._attend(x, bias, keep)))
+        return self.feed_norm(x + self.dropout(self.feed_out(F.gelu(self.feed_in(x)))))
+
+    def _attend(
+        self, x: torch.Tensor, bias: torch.Tensor | None, keep: list[torch.Tensor] | None
+    ) -> torch.Tensor:
+        B, T, D = x.shape
+        q, k, v = self.attention_in(x).view(B, T, 3, self.heads, D // self.heads).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)
+        if keep is None:
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        else:
+            logits = q @ k.transpose(2, 3) / (D // self.heads) ** 0.5  # (B, H, T, T)
+            weights = torch.softmax(logits if bias is None else logits + bias, -1)
+            keep.append(weights)
+            y = weights @ v
+        return self.attention_out(y.transpose(1, 2).reshape(B, T, D))
+
+
+class BiQE(QueryModel):
+    """The bidirectional query encoder.
+
+    **Use it when** several variables are unknown at once, or a query has an arbitrary acyclic shape.
+    """
+
+    name = "biqe"
+    paper = Paper(
+        "Kotnis, Lawrence, Niepert",
+        2021,
+        "Answering Complex Queries in Knowledge Graphs with Bidirectional Sequence Encoders",
+    )
+
+    def __init__(self, config: Config, entity_count: int, relation_count: int) -> None:
+        super().__init__()
+        self.config = config
+        self.entity_count = entity_count
+        self.relation_count = relation_count
+        self.embed_tokens = nn.Embedding(token_count(entity_count, relation_count), config.width)
+        self.embed_positions = nn.Embedding(config.max_position, config.width)
+        self.embed_norm = nn.LayerNorm(config.width, eps=1e-12)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.final_norm = nn.LayerNorm(config.width, eps=1e-12) if config.norm == "pre" else nn.Identity()
+        self.dropout = PooledDropout(config.dropout)
+        self.head = nn.Sequential(
+            nn.Linear(config.width, config.width), nn.GELU(), nn.LayerNorm(config.width, eps=1e-12)
+        )
+        self.entity_bias = nn.Parameter(torch.zeros(entity_count))
+        self._reach = min(config.max_position - 1, 12) if config.positions == "structure" else None
+        if self._reach is not None:
+            self.relative_bias = nn.Embedding(relative_buckets(self._reach), config.heads)
+        self.apply(_initialise)
+        if self._reach is not None:
+            nn.init.zeros_(self.relative_bias.weight)
+
+    def supports(self, query: BoundQuery, *, strict: bool = True) -> Support:
+        """Acyclic, connected queries whose targets it can tell apart."""
+        from biqe.query.dag import analyse
+
+        dag = analyse(query)
+        if not dag.is_acyclic:
+            return Support(False, "biqe reads root-to-leaf paths, and this query has a cycle",
+                           "drop one pattern of the cycle, or ask in known mode")  # fmt: skip
+        if not dag.is_connected:
+            return Support(False, "biqe reads one connected query, and this one has separate parts",
+                           "ask the parts one at a time")  # fmt: skip
+        table = token_table(QuerySet.of([query]), self.entity_count)
+        longest = int(table.positions.max(initial=0)) + 1
+        if longest > self.config.max_position:
+            return Support(False, f"biqe reads paths of up to {self.config.max_position} tokens; this query has {longest}",
+                           "ask for a shorter path, or train with a larger max_position")  # fmt: skip
+        if strict and self.config.positions == "paper":
+            return self._tells_targets_apart(query, table)
+        return Support(True)
+
+    def _tells_targets_apart(self, query: BoundQuery, table: TokenTable) -> Support:
+        seen: dict[frozenset[int], int] = {}
+        for number, node in enumerate(sorted(query.targets)):
+            places = frozenset(table.positions[table.targets == number].tolist())
+            if places in seen:
+                first, second = (
+                    f"?{query.names[n]}" if query.names else f"target {n}" for n in (seen[places], node)
+                )
+                return Support(
+                    False,
+                    f"biqe with positions='paper' cannot predict {first} and {second} together: both are "
+                    f"{min(places)} tokens from the end of their paths, and that is how it tells targets apart",
+                    "ask for one of them, or use a model trained with positions='structure'",
+                )
+            seen[places] = node
+        return Support(True)
+
+    def encode(self, queries: QuerySet) -> EncodedQueries:
+        return EncodedQueries(queries, self.entity_count, self._reach)
+
+    def hidden(self, batch: Batch, keep: list[torch.Tensor] | None = None) -> torch.Tensor:
+        """(B, T, D) hidden states after the last layer. Attention weights are appended to ``keep``."""
+        x = self.embed_tokens(batch.tokens) + self.embed_positions(batch.positions)  # (B, T, D)
+        x = self.dropout(self.embed_norm(x))
+        bias = self._attention_bias(batch)
+        for layer in self.layers:
+            x = layer(x, bias, keep)
+        return self.final_norm(x)
+
+    def _attention_bias(self, batch: Batch) -> torch.Tensor | None:
+        """(B, H, T, T), or broadcastable to it; None where every token sees every other alike."""
+        bias = None
+        if batch.relative is not None:
+            bias = self.relative_bias(batch.relative).permute(0, 3, 1, 2)
+        if batch.padding is not None:
+            hide = torch.zeros(batch.padding.shape).masked_fill_(batch.padding, float("-inf"))[:, None, None, :]
+            bias = hide if bias is None else bias + hide
+        return bias
+
+    def _at_masks(self, batch: Batch, hidden: torch.Tensor) -> torch.Tensor:
+        """Hidden states that are projected: (V, D), one a target, or (n, D), one a mask."""
+        at_masks = hidden.reshape(-1, hidden.shape[-1]).index_select(0, batch.masks)  # (n, D)
+        if self.config.mask_average == "hidden":
+            at_masks = self._sum_by_target(batch, at_masks) / batch.mask_counts.unsqueeze(1)
+        return self.head(at_masks)
+
+    def _sum_by_target(self, batch: Batch, rows: torch.Tensor) -> torch.Tensor:
+        total = rows.new_zeros(len(batch.mask_counts), rows.shape[1])
+        return total.index_add(0, batch.mask_targets, rows)
+
+    @property
+    def entity_weight(self) -> torch.Tensor:
+        """(E, D) the entities' rows of the token embedding: input and output share them."""
+        return self.embed_tokens.weight[FIRST_ENTITY : FIRST_ENTITY + self.entity_count]
+
+    def loss(self, batch: Batch, *, label_smoothing: float = 0.0) -> torch.Tensor:
+        """Cross-entropy over all entities, at the targets only."""
+        at_masks = self._at_masks(batch, self.hidden(batch))
+        gold = batch.gold if self.config.mask_average == "hidden" else batch.gold[batch.mask_targets]
+        return fused_cross_entropy(at_masks, self.entity_weight, self.entity_bias, gold, label_smoothing)
+
+    def scores(self, batch: Batch) -> torch.Tensor:
+        return self._log_probabilities(batch, self.hidden(batch))
+
+    def trace(self, batch: Batch) -> Trace:
+        attention: list[torch.Tensor] = []
+        hidden = self.hidden(batch, attention)
+        return Trace(self._log_probabilities(batch, hidden), tuple(attention), batch)
+
+    def _log_probabilities(self, batch: Batch, hidden: torch.Tensor) -> torch.Tensor:
+        logits = F.linear(self._at_masks(batch, hidden), self.entity_weight, self.entity_bias)  # (V or n, E)
+        if self.config.mask_average == "hidden":
+            return torch.log_softmax(logits, 1)
+        mean = self._sum_by_target(batch, torch.softmax(logits, 1)) / batch.mask_counts.unsqueeze(1)
+        # Probabilities below the smallest float would be -inf, and equal; they still must be finite.
+        return mean.clamp_min_(torch.finfo(mean.dtype).tiny).log()
+
+
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear):
+        nn.init.zeros_(module.bias)
+
+
+MODEL = BiQE

@@ -1,0 +1,213 @@
+"""The model folder: what a trained model is on disk. Nothing in it can execute code.
+
+    manifest.json         format, version, model, config, sizes, fingerprints, how it was trained
+    weights.safetensors   parameters, float32 or float16
+    vocabulary.json       names of entities and relations, in id order, and labels
+    card.md               the same for people
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from biqe.errors import BiqeError, RunFailed, UnreadableFile
+from biqe.graph.vocabulary import Vocabulary
+from biqe.models import _catalogue
+from biqe.models._contract import QueryModel
+
+FORMAT = "biqe-model"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model read from its folder, ready to score."""
+
+    model: QueryModel
+    vocabulary: Vocabulary
+    manifest: dict[str, Any]
+
+
+def is_model_folder(folder: str | os.PathLike[str]) -> bool:
+    """Whether ``folder`` says of itself that it is a model folder."""
+    try:
+        return json.loads((Path(folder) / "manifest.json").read_text()).get("format") == FORMAT
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def save(
+    model: QueryModel,
+    folder: str | os.PathLike[str],
+    *,
+    vocabulary: Vocabulary,
+    graph_fingerprint: str,
+    weights: dict[str, torch.Tensor] | None = None,
+    trained: dict[str, Any] | None = None,
+    half: bool = False,
+) -> None:
+    """Write ``model`` to ``folder``, or write it anew there; each file is replaced whole or not at all.
+
+    ``weights`` stand in for the model's own (an average over training, say). ``half`` stores float16.
+    """
+    folder = Path(folder)
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": model.name,
+        "config": dataclasses.asdict(model.config),
+        "entities": model.entity_count,
+        "relations": model.relation_count,
+        "vocabulary_fingerprint": vocabulary.fingerprint,
+        "graph_fingerprint": graph_fingerprint,
+        "trained": trained or {},
+    }
+    tensors = {
+        name: tensor.detach().to(torch.float16 if half and tensor.is_floating_point() else tensor.dtype).contiguous()
+        for name, tensor in (weights or model.state_dict()).items()
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not _same_vocabulary(folder, vocabulary):
+            write_whole(folder / "vocabulary.json", _vocabulary_json(vocabulary))
+        write_tensors(folder / "weights.safetensors", tensors)
+        write_whole(folder / "card.md", _card(manifest, vocabulary))
+        write_whole(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+    except OSError as error:
+        raise RunFailed(f"cannot write the model to {folder}: {error.strerror or error}",
+                        hint="free some space or choose another folder; the files before it are as they were") from error  # fmt: skip
+
+
+def load(folder: str | os.PathLike[str]) -> LoadedModel:
+    """The model in ``folder``, in evaluation mode."""
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    vocabulary = _read_vocabulary(folder, manifest)
+    model = _catalogue.build(manifest["model"], manifest["config"], manifest["entities"], manifest["relations"])
+    path = folder / "weights.safetensors"
+    tensors = read_tensors(path)
+    try:
+        model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+    except RuntimeError as error:
+        raise UnreadableFile(f"{path} does not hold the weights that manifest.json describes: {error}") from error
+    model.eval()
+    return LoadedModel(model, vocabulary, manifest)
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a model folder says of itself, checked for format and version."""
+    path = Path(folder) / "manifest.json"
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UnreadableFile(f"{folder} is not a model folder: it has no manifest.json",
+                             hint="a run keeps its best model in RUN/model") from error  # fmt: skip
+    except (OSError, ValueError) as error:
+        raise UnreadableFile(f"{path} cannot be read: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise UnreadableFile(f"{path} does not describe a biqe model")
+    if manifest.get("version") != VERSION:
+        raise UnreadableFile(f"{path} is of version {manifest.get('version')}; this program reads version {VERSION}")
+    missing = {"model", "config", "entities", "relations", "vocabulary_fingerprint"} - set(manifest)
+    if missing:
+        raise UnreadableFile(f"{path} lacks {', '.join(sorted(missing))}")
+    return manifest
+
+
+def _vocabulary_json(vocabulary: Vocabulary) -> str:
+    return json.dumps(
+        {
+            "entities": list(vocabulary.entities),
+            "relations": list(vocabulary.relations),
+            "labels": {str(entity): label for entity, label in vocabulary.labels.items()},
+        },
+        ensure_ascii=False,
+    )
+
+
+def _read_vocabulary(folder: Path, manifest: dict[str, Any]) -> Vocabulary:
+    path = folder / "vocabulary.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        labels = {int(entity): str(label) for entity, label in data["labels"].items()}
+        vocabulary = Vocabulary(data["entities"], data["relations"], labels)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnreadableFile(f"{path} cannot be read: {error}") from error
+    if vocabulary.fingerprint != manifest["vocabulary_fingerprint"]:
+        raise UnreadableFile(f"{path} is not the vocabulary that manifest.json was written with",
+                             hint="the folder mixes files of two models") from None  # fmt: skip
+    return vocabulary
+
+
+def _same_vocabulary(folder: Path, vocabulary: Vocabulary) -> bool:
+    try:
+        return read_manifest(folder)["vocabulary_fingerprint"] == vocabulary.fingerprint
+    except BiqeError:
+        return False
+
+
+def _card(manifest: dict[str, Any], vocabulary: Vocabulary) -> str:
+    lines = [
+        f"# {manifest['model']}, trained with biqe",
+        "",
+        f"{len(vocabulary.entities):,} entities, {len(vocabulary.relations):,} relations; "
+        f"graph {manifest['graph_fingerprint']}.",
+        "",
+        "| option | value |",
+        "|---|---|",
+        *(f"| {key} | {value} |" for key, value in manifest["config"].items()),
+    ]
+    if manifest["trained"]:
+        lines += ["", "| trained | |", "|---|---|", *(f"| {k} | {v} |" for k, v in manifest["trained"].items())]
+    return "\n".join(lines) + "\n"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file so that a reader sees the old one or the new one, never a part."""
+    _replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write tensors likewise, synced to disk before they take the name ``path``."""
+
+    def write(temporary: Path) -> None:
+        try:
+            save_file(tensors, temporary, metadata)
+        except SafetensorError as error:  # how safetensors reports a full disk
+            raise OSError(28, str(error)) from error
+
+    _replace(path, write)
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Tensors of a safetensors file."""
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UnreadableFile(f"{path} cannot be read: {error}") from error
+
+
+def _replace(path: Path, write: Any) -> None:
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        write(temporary)
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

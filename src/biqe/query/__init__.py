@@ -1,0 +1,1 @@
+"""Queries: from SPARQL text to names, ids, structure and tokens."""

@@ -1,0 +1,216 @@
+"""From names to ids: a query of the text becomes a query of the graph.
+
+A name is looked up as it stands, then with the usual changes that a name suffers on its way into SPARQL (blanks
+written as underscores or %20), then, for entities, as a label. What fits nothing is refused with what is like it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from urllib.parse import unquote
+from weakref import WeakKeyDictionary
+
+from biqe.errors import AmbiguousName, UnknownName, UnsupportedQuery
+from biqe.graph.vocabulary import Names, Vocabulary
+from biqe.query.ast import Query, Term, Variable, is_absolute
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge
+from biqe.query.nearest import local_part, nearest
+
+RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+"""What ``a`` means in a pattern."""
+_TYPE_NAMES = ("rdf:type", "a", "type")
+"""What graphs with plain names call it."""
+
+_SHOWN = 5
+"""Candidates listed for an ambiguous name."""
+
+
+def bind(query: Query, vocabulary: Vocabulary) -> BoundQuery:
+    """The query over the ids of ``vocabulary``: one node a constant, one node a variable, one edge a pattern.
+
+    Nodes are numbered in order of appearance, subject before object; a pattern said twice is one edge. Refused: a
+    name that is not in the graph or fits several entities, a query without pattern or variable, a target that
+    occurs in no pattern.
+
+    >>> from biqe.query.sparql import parse
+    >>> town = Vocabulary(["Rhine", "Bonn"], ["located_on"])
+    >>> bind(parse("SELECT ?city WHERE { ?city :located_on :Rhine }"), town)
+    BoundQuery(nodes=(-1, 0), edges=((0, 0, 1),), targets=(0,), names=('city', ''), limit=None)
+    """
+    _refuse_incomplete(query)
+    nodes: list[int] = []
+    names: list[str] = []
+    numbers: dict[Variable | int, int] = {}
+    targets = set(query.targets)
+
+    def node_of(term: Term) -> int:
+        # Two names of one entity are one constant, so constants are told apart by id.
+        key = term if isinstance(term, Variable) else find_entity(term.name, vocabulary)
+        if key not in numbers:
+            numbers[key] = len(nodes)
+            if isinstance(key, Variable):
+                nodes.append(TARGET if key in targets else HIDDEN)
+                names.append(key.name)
+            else:
+                nodes.append(key)
+                names.append("")
+        return numbers[key]
+
+    edges: dict[Edge, None] = {}
+    for pattern in query.patterns:
+        subject = node_of(pattern.subject)
+        relation = find_relation(pattern.relation, vocabulary)
+        edges[subject, relation, node_of(pattern.object)] = None
+    bound_targets = tuple(dict.fromkeys(numbers[target] for target in query.targets))
+    return BoundQuery(tuple(nodes), tuple(edges), bound_targets, tuple(names), query.limit)
+
+
+def _refuse_incomplete(query: Query) -> None:
+    if not query.patterns:
+        raise UnsupportedQuery("the query has no triple pattern", hint="say what is known: { ?x :relation :name }")
+    if not query.variables:
+        raise UnsupportedQuery(
+            "the query has no variable, so there is nothing to find", hint="replace one name by a variable such as ?x"
+        )
+    if not query.targets:
+        raise UnsupportedQuery(
+            "the query selects no variable", hint=f"select one of {', '.join(map(str, query.variables))}"
+        )
+    for target in query.targets:
+        if target not in query.variables:
+            raise UnsupportedQuery(
+                f"{target} is selected but occurs in no pattern",
+                hint=f"the patterns have {', '.join(map(str, query.variables))}",
+            )
+
+
+def find_entity(name: str, vocabulary: Vocabulary) -> int:
+    """Id of the one entity that ``name`` means: its name, a spelling of its name, or its label."""
+    for spelling in _spellings(name):
+        id_ = vocabulary.entities.find(spelling)
+        if id_ is not None:
+            return id_
+    labels = _labels(vocabulary)
+    for is_folded in (False, True):
+        for spelling in _spellings(name, local_part(name) if is_absolute(name) else name):
+            ids = labels.folded.get(spelling.casefold()) if is_folded else labels.exact.get(spelling)
+            if isinstance(ids, list):
+                raise _ambiguous(name, ids, vocabulary)
+            if ids is not None:
+                return ids
+    raise UnknownName(
+        f"entity {_quoted(name)} is not in this graph ({len(vocabulary.entities):,} entities)",
+        hint=_entity_hint(name, vocabulary, labels),
+    )
+
+
+def find_relation(name: str, vocabulary: Vocabulary) -> int:
+    """Id of the relation called ``name``, or a spelling of it."""
+    for spelling in (*_spellings(name), *(_TYPE_NAMES if name == RDF_TYPE else ())):
+        id_ = vocabulary.relations.find(spelling)
+        if id_ is not None:
+            return id_
+    raise UnknownName(
+        f"relation {_quoted(name)} is not in this graph ({len(vocabulary.relations):,} relations)",
+        hint=_relation_hint(name, vocabulary),
+    )
+
+
+def _spellings(*names: str) -> Iterator[str]:
+    """Each name as it stands, without percent codes, and with blanks for underscores and the reverse."""
+    seen: set[str] = set()
+    for name in names:
+        for spelling in (name, unquote(name), unquote(name).replace("_", " "), unquote(name).replace(" ", "_")):
+            if spelling not in seen:
+                seen.add(spelling)
+                yield spelling
+
+
+class _Labels:
+    """Entities by label, each part made when it is first needed: seconds, for millions of labels."""
+
+    def __init__(self, labels: Mapping[int, str]) -> None:
+        self._labels = labels
+
+    @cached_property
+    def exact(self) -> dict[str, int | list[int]]:
+        return _by_key((label, id_) for id_, label in self._labels.items())
+
+    @cached_property
+    def folded(self) -> dict[str, int | list[int]]:
+        return _by_key((label.casefold(), id_) for id_, label in self._labels.items())
+
+    @cached_property
+    def names(self) -> Names:
+        """The labels, for looking up similar ones."""
+        return Names.of(self._labels.values())
+
+    @cached_property
+    def ids(self) -> list[int]:
+        """Entity of each of ``names``."""
+        return list(self._labels)
+
+
+def _by_key(rows: Iterable[tuple[str, int]]) -> dict[str, int | list[int]]:
+    """The id of each key, or the list of them where there are several; a million lists of one would be slow."""
+    found: dict[str, int | list[int]] = {}
+    for key, id_ in rows:
+        earlier = found.setdefault(key, id_)
+        if isinstance(earlier, list):
+            earlier.append(id_)
+        elif earlier != id_:
+            found[key] = [earlier, id_]
+    return found
+
+
+_LABELS: WeakKeyDictionary[Vocabulary, _Labels] = WeakKeyDictionary()
+
+
+def _labels(vocabulary: Vocabulary) -> _Labels:
+    if vocabulary not in _LABELS:
+        _LABELS[vocabulary] = _Labels(vocabulary.labels)
+    return _LABELS[vocabulary]
+
+
+def _ambiguous(name: str, ids: list[int], vocabulary: Vocabulary) -> AmbiguousName:
+    shown = ", ".join(repr(vocabulary.entities[id_]) for id_ in ids[:_SHOWN])
+    more = f" and {len(ids) - _SHOWN:,} more" if len(ids) > _SHOWN else ""
+    return AmbiguousName(
+        f"{_quoted(name)} is the label of {len(ids):,} entities: {shown}{more}",
+        hint="use the name of the one you mean",
+    )
+
+
+def _entity_hint(name: str, vocabulary: Vocabulary, labels: _Labels) -> str | None:
+    if vocabulary.relations.find(name) is not None:
+        return f"{_quoted(name)} is a relation; a pattern is: subject relation object"
+    likely = [repr(vocabulary.entities[id_]) for id_ in nearest(vocabulary.entities, name)]
+    for row in nearest(labels.names, local_part(name).replace("_", " ")):
+        likely.append(f"{vocabulary.entities[labels.ids[row]]!r} ({labels.names[row]})")
+    return _did_you_mean(likely)
+
+
+def _relation_hint(name: str, vocabulary: Vocabulary) -> str:
+    if vocabulary.entities.find(name) is not None:
+        return f"{_quoted(name)} is an entity; a pattern is: subject relation object"
+    likely = [repr(vocabulary.relations[id_]) for id_ in nearest(vocabulary.relations, name)]
+    return _did_you_mean(likely) or f"relations are: {_some(vocabulary.relations)}"
+
+
+def _did_you_mean(likely: list[str]) -> str | None:
+    unique = list(dict.fromkeys(likely))[:3]
+    if not unique:
+        return None
+    *first, last = unique
+    return f"did you mean {', '.join(first)}{' or ' if first else ''}{last}?"
+
+
+def _some(names: Names) -> str:
+    shown = ", ".join(repr(name) for name in names[:_SHOWN])
+    return f"{shown}, and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else shown
+
+
+def _quoted(name: str) -> str:
+    """A name as an error shows it: one line, not endless."""
+    return repr(name if len(name) <= 120 else f"{name[:117]}...")

@@ -1,0 +1,82 @@
+"""How a model is trained; what the model is belongs to the model's own Config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from biqe.errors import InvalidOption
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of one run. Either ``minutes`` or ``epochs`` says when it ends."""
+
+    minutes: float | None = None
+    """Length of the run in minutes of this machine; the learning rate falls to 0 over them."""
+    epochs: float | None = None
+    """Length of the run in passes over the training stream; exact to the bit when stopped and resumed."""
+    seed: int = 0
+    """Of weights, mining, order and dropout."""
+    online: bool = True
+    """Mine fresh paths and DAGs every epoch (online), or use those of the query set (fixed)."""
+    paths: int = 50_000
+    """Paths mined for each epoch, when online."""
+    dags: int = 50_000
+    """DAGs mined for each epoch, when online."""
+    inverse_share: float = 0.25
+    """Share of the stream that may walk edges against their direction, so that questions asked from either end
+    can be answered."""
+    hide_share: float = 0.1
+    """Share of mined queries in which some targets are made hidden (existential) variables."""
+    reveal_share: float = 0.1
+    """Share of mined queries in which some targets are given, as when answers are filled in one by one."""
+    batch_tokens: int = 6000
+    """Tokens a step."""
+    batch_queries: int = 1200
+    """Queries a step, at most."""
+    learning_rate: float = 1e-3
+    """Peak rate of AdamW, after warm-up."""
+    warmup_steps: int = 500
+    """Steps over which the rate rises from 0."""
+    weight_decay: float = 0.01
+    """Of all weights but biases, norms and embeddings of positions."""
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    label_smoothing: float = 0.1
+    """Share of the target's probability that is spread over all entities."""
+    average: float = 0.999
+    """Decay of the running average of the weights that is validated and kept; 0 keeps the weights themselves."""
+    validations: int = 10
+    """How often the run is validated, evenly spread over it."""
+    validation_queries: int = 500
+    """Queries used each time, at most; drawn once by seed."""
+    patience: int = 0
+    """Stop after so many validations without a better one; 0 never stops early."""
+    checkpoint_minutes: float = 3.0
+    """How often the whole state is written, besides at every validation."""
+    threads: int = 0
+    """Processor threads; 0 takes all cores."""
+
+    def __post_init__(self) -> None:
+        if (self.minutes is None) == (self.epochs is None):
+            raise InvalidOption("a run needs either 'minutes' or 'epochs', not both and not neither",
+                                hint="for example --minutes 10")  # fmt: skip
+        for name in ("minutes", "epochs", "learning_rate", "clip", "checkpoint_minutes"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InvalidOption(f"{name!r} must be above 0. Got {value}")
+        for name in ("batch_tokens", "batch_queries", "validations", "validation_queries"):
+            if getattr(self, name) < 1:
+                raise InvalidOption(f"{name!r} must be at least 1. Got {getattr(self, name)}")
+        for name in ("paths", "dags", "warmup_steps", "weight_decay", "patience", "threads", "seed"):
+            if getattr(self, name) < 0:
+                raise InvalidOption(f"{name!r} must not be negative. Got {getattr(self, name)}")
+        for name in ("inverse_share", "hide_share", "reveal_share"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise InvalidOption(f"{name!r} must be in [0, 1]. Got {getattr(self, name)}")
+        for name in ("label_smoothing", "average"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise InvalidOption(f"{name!r} must be in [0, 1). Got {getattr(self, name)}")
+        if self.hide_share + self.reveal_share > 1.0:
+            raise InvalidOption("'hide_share' and 'reveal_share' must not exceed 1 together. "
+                                f"Got {self.hide_share} and {self.reveal_share}")  # fmt: skip

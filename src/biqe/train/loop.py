@@ -1,0 +1,215 @@
+"""The training loop, readable in one sitting.
+
+Each step: a batch of one size, the loss at its targets, AdamW with warm-up and linear decay to 0 over the run,
+a running average of the weights. Now and then: a validation of that average, whose best is kept as the run's
+model; a checkpoint of everything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from biqe.errors import RunFailed
+from biqe.models._contract import QueryModel
+from biqe.train import checkpoint
+from biqe.train.checkpoint import Place
+from biqe.train.config import TrainConfig
+from biqe.train.memory import peak_resident_bytes
+from biqe.train.run import Run
+from biqe.train.stream import Stream
+
+LOG_SECONDS = 2.0
+"""How often the trace gets a line about steps."""
+
+
+class Listener(Protocol):
+    """Whoever wants to show the run while it goes on."""
+
+    def stepped(self, fraction: float, facts: dict[str, Any]) -> None:
+        """Some steps were taken; ``fraction`` of the run is done."""
+
+    def validated(self, facts: dict[str, Any]) -> None:
+        """The model was validated."""
+
+
+@dataclass
+class Result:
+    """How a run ended."""
+
+    place: Place
+    reason: str
+    """finished, stopped early, or interrupted."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Of the best validation of this part of the run."""
+
+
+def train(
+    run: Run,
+    model: QueryModel,
+    stream: Stream,
+    *,
+    validate: Callable[[QueryModel], dict[str, float]],
+    keep: Callable[[dict[str, torch.Tensor], dict[str, Any]], None],
+    listener: Listener,
+) -> Result:
+    """Train ``model`` from the run's last checkpoint, or from the start, to the end of the run.
+
+    ``validate`` gives metrics with ``mrr`` among them; ``keep`` writes weights as the run's model. Ctrl-C writes
+    a checkpoint and ends the loop.
+    """
+    config = run.train_config
+    torch.set_flush_denormal(True)  # moments of rarely seen entities decay into denormals, which are slow
+    optimizer = _optimizer(model, config)
+    place, average = Place(), {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    newest = checkpoint.latest(run.checkpoints)
+    if newest is not None:
+        place, average = checkpoint.load(newest, model, optimizer)
+        run.log("resumed", step=place.step, epoch=place.epoch, seconds=round(place.seconds, 1))
+    clock = _Clock(place)
+    result = Result(place, "finished")
+
+    def save() -> None:
+        place.seconds = clock.seconds()
+        checkpoint.save(run.checkpoints, place, model, average, optimizer)
+        run.log("checkpoint", step=place.step, epoch=place.epoch, seconds=round(place.seconds, 1))
+        clock.saved = time.monotonic()
+
+    def check(fraction: float) -> bool:
+        """Validate the average; whether the run goes on."""
+        own = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        model.load_state_dict(average)
+        model.eval()
+        with torch.inference_mode():
+            metrics = validate(model)
+        model.load_state_dict(own)
+        model.train()
+        place.validations += 1
+        place.since_best += 1
+        if metrics["mrr"] > place.best:
+            place.best, place.since_best = metrics["mrr"], 0
+            result.metrics = metrics
+            keep(average, {"step": place.step, "epoch": place.epoch, **metrics})
+        facts = {"step": place.step, "epoch": place.epoch, "seconds": round(clock.seconds(), 1),
+                 "fraction": round(fraction, 4), **metrics, "best": place.best}  # fmt: skip
+        run.log("validation", **facts)
+        listener.validated(facts)
+        return not config.patience or place.since_best < config.patience
+
+    model.train()
+    try:
+        while (fraction := _fraction(config, place.epoch, clock)) < 1.0:
+            epoch = stream.epoch(place.epoch)
+            for queries, batch in epoch.from_batch(place.batch):
+                fraction = _fraction(config, place.epoch + place.batch / len(epoch), clock)
+                if fraction >= 1.0:
+                    break
+                loss = _step(model, batch, optimizer, average, config, place, fraction)
+                place.step += 1
+                place.batch += 1
+                clock.count(queries, loss)
+                if clock.due(LOG_SECONDS):
+                    facts = {"step": place.step, "epoch": place.epoch, "seconds": round(clock.seconds(), 1),
+                             "fraction": round(fraction, 4), **clock.rates()}  # fmt: skip
+                    run.log("steps", **facts)
+                    listener.stepped(fraction, facts)
+                fraction = _fraction(config, place.epoch + place.batch / len(epoch), clock)
+                if fraction * config.validations >= place.validations + 1 and fraction < 1.0:
+                    go_on = check(fraction)
+                    save()
+                    if not go_on:
+                        result.reason = "stopped early"
+                        break
+                elif time.monotonic() - clock.saved > 60 * config.checkpoint_minutes:
+                    save()
+            if result.reason == "stopped early" or fraction >= 1.0:
+                break
+            place.epoch, place.batch = place.epoch + 1, 0
+        if result.reason == "finished" and not place.finished:
+            check(1.0)
+        place.finished = True
+        save()
+    except KeyboardInterrupt:
+        result.reason = "interrupted"
+        save()
+    run.log("ended", reason=result.reason, step=place.step, seconds=round(clock.seconds(), 1),
+            peak_resident_mib=peak_resident_bytes() >> 20)  # fmt: skip
+    return result
+
+
+def _step(
+    model: QueryModel,
+    batch: Any,
+    optimizer: torch.optim.Optimizer,
+    average: dict[str, torch.Tensor],
+    config: TrainConfig,
+    place: Place,
+    fraction: float,
+) -> float:
+    """One step; its loss."""
+    rate = config.learning_rate * min(1.0, (place.step + 1) / max(1, config.warmup_steps)) * (1.0 - fraction)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    loss = model.loss(batch, label_smoothing=config.label_smoothing)
+    optimizer.zero_grad(set_to_none=False)
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+    if not torch.isfinite(norm):
+        raise RunFailed(f"the loss is no longer a number at step {place.step:,} (rate {rate:.2g})",
+                        hint="resume with a lower learning rate in a new run; the last checkpoint is whole")  # fmt: skip
+    optimizer.step()
+    # Early weights are forgotten quickly, so that the average is worth validating from the start.
+    decay = min(config.average, (1 + place.step) / (10 + place.step))
+    current = model.state_dict()
+    torch._foreach_lerp_([average[name] for name in current], list(current.values()), 1.0 - decay)
+    return float(loss.detach())
+
+
+def _optimizer(model: QueryModel, config: TrainConfig) -> torch.optim.Optimizer:
+    decayed = [p for p in model.parameters() if p.dim() > 1]
+    plain = [p for p in model.parameters() if p.dim() <= 1]
+    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.98), fused=True)
+
+
+def _fraction(config: TrainConfig, epochs: float, clock: _Clock) -> float:
+    """How much of the run is done after ``epochs`` of them, from 0 to 1."""
+    if config.minutes is not None:
+        return min(1.0, clock.seconds() / (60 * config.minutes))
+    assert config.epochs is not None
+    return min(1.0, epochs / config.epochs)
+
+
+class _Clock:
+    """Time used over all parts of a run, and what was done since the last look."""
+
+    def __init__(self, place: Place) -> None:
+        self._started = time.monotonic() - place.seconds
+        self.saved = time.monotonic()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._looked = time.monotonic()
+        self._queries, self._losses = 0, [0.0, 0]
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def count(self, queries: int, loss: float) -> None:
+        self._queries += queries
+        self._losses[0] += loss
+        self._losses[1] += 1
+
+    def due(self, seconds: float) -> bool:
+        return time.monotonic() - self._looked >= seconds
+
+    def rates(self) -> dict[str, float]:
+        """Mean loss and queries a second since the last call."""
+        rate = self._queries / max(1e-9, time.monotonic() - self._looked)
+        loss = self._losses[0] / max(1, self._losses[1])
+        self._reset()
+        return {"loss": round(loss, 4), "queries_per_second": round(rate, 1)}

@@ -1,0 +1,179 @@
+"""The run folder: what a training run writes, so that it explains itself and can be resumed.
+
+    run.json        model and training settings, graph, query set, versions, git state, command
+    trace.jsonl     one line an event: steps, validations, checkpoints, stops
+    checkpoints/    the whole state, newest two
+    model/          the best model so far, as a model folder
+    reports/        what `biqe evaluate` found
+    run.svg         the run drawn
+
+A lock keeps two processes from training in one folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from biqe.errors import RunFailed, UnreadableFile
+from biqe.models.store import write_whole
+from biqe.train.config import TrainConfig
+
+FORMAT = "biqe-run"
+VERSION = 1
+
+
+class Run:
+    """A run folder, open for reading and writing."""
+
+    def __init__(self, folder: str | os.PathLike[str], record: dict[str, Any]) -> None:
+        self.folder = Path(folder)
+        self.record = record
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def model_folder(self) -> Path:
+        return self.folder / "model"
+
+    @property
+    def train_config(self) -> TrainConfig:
+        return TrainConfig(**self.record["train"])
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        model: str,
+        model_config: dict[str, Any],
+        train: TrainConfig,
+        graph: dict[str, Any],
+        query_set: dict[str, Any] | None,
+    ) -> Run:
+        """A new run; a folder that holds anything is refused."""
+        path = Path(folder)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            hint = f"continue it with: biqe train --resume {path}" if is_run_folder(path) else "choose another --out"
+            raise RunFailed(f"{path} exists and is not empty; nothing was overwritten", hint=hint)
+        record = {
+            "format": FORMAT,
+            "version": VERSION,
+            "model": model,
+            "model_config": model_config,
+            "train": asdict(train),
+            "graph": graph,
+            "set": query_set,
+            "versions": versions(),
+            "git": git_state(),
+            "command": " ".join(sys.argv),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            write_whole(path / "run.json", json.dumps(record, indent=2) + "\n")
+        except OSError as error:
+            raise RunFailed(f"cannot write to {path}: {error.strerror or error}") from error
+        return cls(path, record)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Run:
+        """The run in ``folder``."""
+        path = Path(folder) / "run.json"
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise UnreadableFile(f"{folder} is not a run folder: it has no run.json",
+                                 hint="a run is made by: biqe train GRAPH --out RUN") from error  # fmt: skip
+        except (OSError, ValueError) as error:
+            raise UnreadableFile(f"{path} cannot be read: {error}") from error
+        if not isinstance(record, dict) or record.get("format") != FORMAT:
+            raise UnreadableFile(f"{path} does not describe a biqe run")
+        if record.get("version") != VERSION:
+            raise UnreadableFile(f"{path} is of version {record.get('version')}; this program reads version {VERSION}")
+        missing = {"model", "model_config", "train", "graph"} - set(record)
+        if missing:
+            raise UnreadableFile(f"{path} lacks {', '.join(sorted(missing))}")
+        return cls(folder, record)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run's lock; RunFailed where another process has it. The system frees it when we die."""
+        with open(self.folder / ".lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise RunFailed(f"another process is training in {self.folder}",
+                                hint="wait for it, or stop it first") from error  # fmt: skip
+            yield
+
+    def log(self, event: str, **facts: Any) -> None:
+        """Append one line to the trace."""
+        line = json.dumps({"event": event, "time": round(time.time(), 3), **facts})
+        try:
+            with open(self.folder / "trace.jsonl", "a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        except OSError as error:
+            raise RunFailed(f"cannot write the trace of {self.folder}: {error.strerror or error}",
+                            hint="free some space, then continue with --resume") from error  # fmt: skip
+
+    def trace(self) -> list[dict[str, Any]]:
+        """Events in order. A last line cut short by a kill is left out."""
+        path = self.folder / "trace.jsonl"
+        if not path.exists():
+            return []
+        events = []
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                events.append(event)
+        return events
+
+
+def is_run_folder(folder: str | os.PathLike[str]) -> bool:
+    """Whether ``folder`` holds a run."""
+    try:
+        Run.open(folder)
+    except UnreadableFile:
+        return False
+    return True
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides a result."""
+    found = {"python": platform.python_version()}
+    for package in ("biqe", "torch", "numpy", "numba"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def git_state() -> dict[str, Any] | None:
+    """Commit of the checkout that this program runs from, and whether it has changes; None outside one."""
+
+    def git(*words: str) -> str:
+        here = Path(__file__).parent
+        return subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True, timeout=10).stdout
+
+    try:
+        return {"commit": git("rev-parse", "HEAD").strip(), "changed": bool(git("status", "--porcelain").strip())}
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,144 @@
+"""What every command promises: help with an example, exit code 2 and no traceback on bad input, one JSON document.
+
+Commands are found in the command table; a new one is held to the same without a line here, except that its bad
+input and its way through the toy town are added below.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from biqe.cli import COMMANDS, main
+
+BAD_INPUT = {
+    "import": [["nothing.tsv", "--out", "g"], ["--out", "g"], ["bad.tsv", "--out", "g"]],
+    "stats": [["nothing"], ["."], [], ["bad.tsv"]],
+    "find": [["nothing", "Rhine"], ["."], ["bad.tsv", "x"]],
+    "mine": [["nothing", "--out", "s"], [".", "--out", "s"], [".", "--recipe", "nonsense", "--out", "s"]],
+    "train": [["nothing", "--minutes", "1", "--out", "r"], ["--resume", "nothing"], [".", "--out", "r"], []],
+    "evaluate": [["nothing", "--set", "s"], [".", "--set", "s"], ["nothing"], []],
+    "ask": [["nothing", "SELECT ?x WHERE { ?x :r :e }"], [".", "SELECT"], ["atlas", "SELECT nonsense"], ["atlas"], []],
+    "config": [["nothing"], ["."], []],
+}
+
+
+def test_every_command_has_its_bad_input_here():
+    assert set(BAD_INPUT) == set(COMMANDS)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.tsv").write_text("only two\tcolumns\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches_by_example_within_80_columns(command, capsys):
+    assert main([command, "--help"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert re.search(rf"^ {{4,}}biqe {command} ", out, re.MULTILINE), "no example"
+    assert [line for line in out.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [(command, arguments) for command, cases in BAD_INPUT.items() for arguments in [*cases, ["--no-such-option"]]],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_bad_input_is_2_with_one_paragraph(command, arguments, here, capsys):
+    before = sorted(here.rglob("*"))
+    assert main([command, *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "error: " in err
+    assert "Traceback" not in err
+    message = err[err.index("error: ") :]
+    assert "\n\n" not in message
+    assert len(message) < 1000
+    assert sorted(here.rglob("*")) == before, "a refused command left something behind"
+
+
+TOWN = """\
+a\tnear\tb
+b\tnear\tc
+c\tnear\td
+d\tnear\ta
+a\tholds\tx
+b\tholds\ty
+c\tholds\tx
+d\tholds\ty
+x\tkind\tshop
+y\tkind\tshop
+shop\tin\ta
+shop\tin\tb
+"""
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory) -> Path:
+    """A folder with a graph, a query set and a run of a few seconds, all made by the commands."""
+    folder = tmp_path_factory.mktemp("toy")
+    people = [f"p{n}\tknows\tp{(n * 7 + 3) % 40}\np{n}\tlives_in\t{'abcd'[n % 4]}\n" for n in range(40)]
+    (folder / "town.tsv").write_text(TOWN + "".join(people))
+    steps = [
+        ["import", "town.tsv", "--out", "g"],
+        ["mine", "g", "--seed", "0", "--out", "s", "--paths", "60", "--dags", "60"],
+        ["train", "g", "--set", "s", "--epochs", "1", "--out", "r", *SMALL],
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for step in steps:
+            assert main(step) == 0, f"biqe {' '.join(step)}"
+    return folder
+
+
+SMALL = ["--width", "16", "--layers", "1", "--heads", "2"]
+JSON_COMMANDS = {
+    "import": ["import", "town.tsv", "--out", "g2"],
+    "stats": ["stats", "g"],
+    "find": ["find", "g", "shop"],
+    "mine": ["mine", "g", "--out", "s2", "--paths", "20", "--dags", "20"],
+    "train": ["train", "g", "--epochs", "0.1", "--out", "r2", *SMALL],
+    "evaluate": ["evaluate", "r", "--set", "s", "--split", "train"],
+    "ask": ["ask", "r", "SELECT ?x WHERE { :a :holds ?x }"],
+    "config": ["config", "r"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_json_is_one_document_on_standard_output(command, toy, monkeypatch, capsys):
+    monkeypatch.chdir(toy)
+    capsys.readouterr()
+    assert main([*JSON_COMMANDS[command], "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert isinstance(document, dict | list)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["stats", "find", "ask", "config", "evaluate"])
+def test_what_people_read_fits_80_columns(command, toy, monkeypatch, capsys):
+    monkeypatch.chdir(toy)
+    capsys.readouterr()
+    assert main(JSON_COMMANDS[command]) == 0
+    out = capsys.readouterr().out
+    assert out.strip()
+    assert [line for line in out.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments", [["import", "town.tsv", "--out", "g"], ["train", "g", "--epochs", "1", "--out", "r"]]
+)
+def test_nothing_on_disk_is_overwritten(arguments, toy, monkeypatch):
+    monkeypatch.chdir(toy)
+    target = Path(arguments[-1])
+    before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+    assert main(arguments) == 2
+    assert {path: path.read_bytes() for path in target.rglob("*") if path.is_file()} == before

@@ -1,0 +1,199 @@
+"""DAG queries: branches meet at intermediate entities, are cut there, and one edge leads on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biqe.errors import InvalidOption
+from biqe.graph.knowledge_graph import Graph
+from biqe.graph.triples import as_triples
+from biqe.graph.vocabulary import Vocabulary
+from biqe.mine.intersect import dag_queries
+from biqe.mine.leakage import query_signatures
+from biqe.mine.online import epoch_queries
+from biqe.mine.statistics import branch_lengths
+from biqe.mine.walks import Walks, walks
+from biqe.query.bound import TARGET
+from biqe.query.queryset import KINDS, ROLES, QuerySet
+
+
+def graph_of(triples, entities, relations) -> Graph:
+    return Graph(
+        Vocabulary((f"e{i}" for i in range(entities)), (f"r{i}" for i in range(relations))), as_triples(triples)
+    )
+
+
+def random_graph(seed: int, entities=12, relations=3, triples=40) -> Graph:
+    rng = np.random.default_rng(seed)
+    return graph_of(rng.integers(0, [entities, relations, entities], (triples, 3)), entities, relations)
+
+
+graphs = st.builds(random_graph, st.integers(0, 10_000), triples=st.integers(1, 60))
+
+
+def parts(queries: QuerySet, row: int):
+    """Branches as lists of (gold subject, relation, gold object), then the tail edge, read off the edges."""
+    start, stop = queries.node_offsets[row], queries.node_offsets[row + 1]
+    gold, roles, nodes = (column[start:stop] for column in (queries.gold, queries.roles, queries.nodes))
+    edges = queries[row].edges
+    centre, tail = stop - start - 2, stop - start - 1
+    assert ROLES[roles[centre]] == "intersection" and ROLES[roles[tail]] == "tail"
+    out_of = {subject: (subject, relation, object_) for subject, relation, object_ in edges}
+    assert len(out_of) == len(edges) == stop - start - 1  # every node but the tail has one edge out of it
+    branches = []
+    for source in np.flatnonzero(nodes >= 0):
+        branch, node = [], source
+        while node != centre:
+            branch.append(out_of[node])
+            node = out_of[node][2]
+        branches.append([(gold[s], r, gold[o]) for s, r, o in branch])
+        assert [ROLES[roles[s]] for s, _, _ in branch] == ["none"] + ["branch"] * (len(branch) - 1)
+    subject, relation, object_ = out_of[centre]
+    assert object_ == tail and sum(map(len, branches)) + 1 == len(edges)
+    return branches, (gold[subject], relation, gold[object_])
+
+
+@given(graphs, st.integers(0, 9), st.sampled_from([0.0, 0.5, 1.0]), st.booleans(), st.booleans())
+def test_the_procedure(graph, seed, share, equal, at_ends):
+    rng = np.random.default_rng(seed)
+    some = walks(graph, count=60, rng=rng, inverse_share=share)
+    queries = dag_queries(graph, some, count=40, rng=rng, equal_branches=equal, at_ends=at_ends)
+    assert len(queries) <= 40
+    triples = {tuple(row) for row in graph.triples.tolist()}
+    allowed = prefixes(some, at_ends)
+    for row in range(len(queries)):
+        branches, tail = parts(queries, row)
+        assert 2 <= len(branches) <= 3
+        assert {branch[-1][2] for branch in branches} == {tail[0]}
+        for subject, relation, object_ in [edge for branch in branches for edge in branch] + [tail]:
+            if relation >= graph.relation_count:
+                assert share > 0
+                subject, relation, object_ = object_, relation - graph.relation_count, subject
+            assert (subject, relation, object_) in triples
+        for branch in branches:
+            assert tuple(branch) in allowed  # a walk, cut at one of its intermediate entities
+            assert len(branch) <= (5 if at_ends else 4)
+        if not equal:
+            asked = {(branch[0][0], tuple(relation for _, relation, _ in branch)) for branch in branches}
+            assert len(asked) == len(branches)
+    keys = query_signatures(queries)
+    assert len(np.unique(keys)) == len(keys)
+    assert (queries.kinds == KINDS.index("dag")).all()
+    assert ((queries.nodes == TARGET) | (queries.nodes == queries.gold)).all()
+
+
+def prefixes(some: Walks, at_ends: bool) -> set[tuple]:
+    found = set()
+    for row in range(len(some)):
+        edges = [
+            (some.entities[row, i], some.relations[row, i], some.entities[row, i + 1]) for i in range(some.lengths[row])
+        ]
+        found |= {tuple(edges[:cut]) for cut in range(1, len(edges) + at_ends)}
+    return found
+
+
+@given(graphs, st.integers(0, 9))
+def test_one_pass_uses_each_visit_once(graph, seed):
+    rng = np.random.default_rng(seed)
+    some = walks(graph, count=60, rng=rng)
+    queries = dag_queries(graph, some, count=1_000, rng=rng, passes=1)
+    out_degree = np.diff(graph.index.out_offsets)
+    visits = sum(
+        len({e for e in some.entities[row, 1 : some.lengths[row]] if out_degree[e]}) for row in range(len(some))
+    )
+    assert len(branch_lengths(queries)) <= visits
+
+
+def test_the_only_dag_of_a_small_graph():
+    # Two rivers' worth: 0 and 1 lead to 2; walks pass 2 on their way to 3.
+    graph = graph_of([(0, 0, 2), (1, 1, 2), (2, 0, 3)], 4, 2)
+    rng = np.random.default_rng(0)
+    queries = dag_queries(graph, walks(graph, count=10, rng=rng), count=5, rng=rng)
+    assert len(queries) == 1
+    branches, tail = parts(queries, 0)
+    assert sorted(branches) == [[(0, 0, 2)], [(1, 1, 2)]] and tail == (2, 0, 3)
+    assert [ROLES[role] for role in queries.roles] == ["none", "none", "intersection", "tail"]
+
+
+def test_equal_branches_are_kept_only_on_request():
+    # One source, one pair of relations, two ways: both branches would ask the same.
+    graph = graph_of([(0, 0, 1), (0, 0, 2), (1, 1, 3), (2, 1, 3), (3, 2, 4)], 5, 3)
+
+    def mined(equal: bool) -> QuerySet:
+        rng = np.random.default_rng(0)
+        some = walks(graph, count=50, rng=rng, starts=np.array([0]), depths=(3, 3))
+        return dag_queries(graph, some, count=50, rng=rng, equal_branches=equal)
+
+    assert len(mined(False)) == 0
+    branches, tail = parts(mined(True), 0)
+    assert sorted(branches) == [[(0, 0, 1), (1, 1, 3)], [(0, 0, 2), (2, 1, 3)]] and tail == (3, 2, 4)
+
+
+def test_walks_meet_at_their_ends_only_on_request():
+    graph = graph_of([(0, 0, 1), (1, 0, 4), (2, 0, 3), (3, 0, 4), (4, 1, 5)], 6, 2)
+
+    def mined(at_ends: bool) -> QuerySet:
+        rng = np.random.default_rng(0)
+        some = walks(graph, count=50, rng=rng, starts=np.array([0, 2]), depths=(2, 2))
+        return dag_queries(graph, some, count=50, rng=rng, at_ends=at_ends)
+
+    assert len(mined(False)) == 0
+    assert len(mined(True)) == 1
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_share_of_three(share):
+    graph = graph_of([(i, 0, 50) for i in range(50)] + [(50, 0, i) for i in range(50)], 51, 1)
+    rng = np.random.default_rng(0)
+    queries = dag_queries(graph, walks(graph, count=400, rng=rng), count=10, rng=rng, three_share=share)
+    sources = np.add.reduceat(queries.nodes >= 0, queries.node_offsets[:-1])
+    assert len(queries) == 10
+    assert (sources <= 3).all() and (sources == 3).any() == (share == 1.0)
+
+
+def test_bad_options_are_refused():
+    graph, rng = random_graph(0), np.random.default_rng(0)
+    some = walks(graph, count=10, rng=rng)
+    for options in ({"count": -1}, {"count": 1, "three_share": 2.0}, {"count": 1, "passes": 0}):
+        with pytest.raises(InvalidOption):
+            dag_queries(graph, some, rng=rng, **options)
+
+
+def test_an_epoch_has_what_was_asked_for_and_depends_on_seed_and_epoch_only():
+    graph = random_graph(1, entities=200, relations=5, triples=3_000)
+
+    def epoch(seed: int, number: int, share: float = 0.0) -> QuerySet:
+        return epoch_queries(graph, paths=300, dags=200, seed=seed, epoch=number, inverse_share=share)
+
+    one = epoch(3, 1)
+    assert np.bincount(one.kinds).tolist() == [0, 300, 200]
+    assert not one.filters
+    assert np.array_equal(query_signatures(one), query_signatures(epoch(3, 1)))
+    for other in (epoch(3, 2), epoch(4, 1)):
+        assert np.isin(query_signatures(one), query_signatures(other)).mean() < 0.2
+    mixed = epoch(3, 1, 0.5)
+    assert np.bincount(mixed.kinds).tolist() == [0, 300, 200]
+    backward = mixed.edges[:, 1] >= graph.relation_count
+    assert 0.15 < backward.mean() < 0.35  # half of the queries, half of whose steps go back
+    assert (one.edges[:, 1] < graph.relation_count).all()
+
+
+def test_an_epoch_of_paths_or_of_dags_alone():
+    graph = random_graph(1, entities=200, relations=5, triples=3_000)
+    assert np.unique(epoch_queries(graph, paths=0, dags=50, seed=0, epoch=0).kinds).tolist() == [KINDS.index("dag")]
+    assert np.unique(epoch_queries(graph, paths=50, dags=0, seed=0, epoch=0).kinds).tolist() == [KINDS.index("path")]
+    assert len(epoch_queries(graph, paths=0, dags=0, seed=0, epoch=0)) == 0
+
+
+def test_an_epoch_of_a_graph_without_walks_is_empty():
+    assert len(epoch_queries(graph_of([(0, 0, 1)], 2, 1), paths=5, dags=5, seed=0, epoch=0, inverse_share=0.5)) == 0
+    assert len(epoch_queries(graph_of([], 2, 1), paths=5, dags=5, seed=0, epoch=0, inverse_share=0.5)) == 0
+
+
+@pytest.mark.parametrize("options", [{"paths": -1}, {"dags": -2}, {"seed": -1}, {"epoch": -1}, {"inverse_share": -0.1}])
+def test_an_epoch_refuses_bad_options(options):
+    with pytest.raises(InvalidOption):
+        epoch_queries(random_graph(0), **({"paths": 1, "dags": 1, "seed": 0, "epoch": 0} | options))

@@ -1,0 +1,1 @@
+"""The builder of the atlas, in parts; ``tools/build_atlas.py`` puts them together. Not part of the package."""

@@ -1,0 +1,140 @@
+"""Write the results section of README.md from the files in results/, or check that it is up to date.
+
+A result is a JSON file anywhere below results/, written by a program of this repository, of one of two kinds:
+
+    accuracy   a report of ``biqe evaluate --json``, or ``{"name", "benchmark", "model", "settings", "metrics"}``
+               with ``metrics`` holding mrr and hits@k; ``published`` may hold the paper's figures for the same
+    speed      the last line of a benchmark: any object with ``ratio``, ours over the alternative
+
+Run without options to rewrite the section, with ``--check`` to compare only (exit code 1 if it differs).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
+
+
+def figures(result: Mapping[str, Any]) -> Mapping[str, float] | None:
+    """MRR and HITS@k of a result, ties realistic; None if it has none."""
+    metrics = result.get("overall", result).get("metrics")
+    if not isinstance(metrics, Mapping):
+        return None
+    metrics = metrics.get("realistic", metrics)
+    return metrics if "mrr" in metrics else None
+
+
+def accuracy_row(name: str, result: Mapping[str, Any]) -> list[str]:
+    """Cells of one row of the accuracy table."""
+    values = figures(result) or {}
+    settings = {**result.get("settings", {}), **result.get("notes", {})}
+    interval = result.get("overall", {}).get("intervals", {}).get("mrr")
+    published = result.get("published", {})
+    count = result.get("counts", {}).get("ranked_queries", result.get("queries"))
+    return [
+        f"[{result.get('name', name)}](results/{name}.json)",
+        str(result.get("benchmark", settings.get("benchmark", "-"))),
+        str(result.get("model", "-")),
+        str(result.get("filter_graph", settings.get("filter_graph", "-"))),
+        f"{count:,}" if isinstance(count, int) else "-",
+        _figure(values.get("mrr")) + (f" ({_figure(interval[0])} - {_figure(interval[1])})" if interval else ""),
+        *(_figure(values.get(metric)) for metric in METRICS[1:]),
+        " / ".join(_figure(published[metric]) for metric in METRICS if metric in published) or "-",
+    ]
+
+
+def speed_row(name: str, result: Mapping[str, Any]) -> list[str]:
+    """Cells of one row of the speed table."""
+    return [
+        f"[{result.get('name', result.get('benchmark', name))}](results/{name}.json)",
+        f"{result['ratio']:.1f}",
+        str(result.get("ours", "-")),
+        str(result.get("alternative", "-")),
+        str(result.get("allocator", "-")),
+        str(result.get("threads", "-")),
+    ]
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; nothing if there are no rows."""
+    if not rows:
+        return ""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def section(folder: Path) -> str:
+    """The text between the marks, for all results below ``folder``."""
+    accuracy, speed = [], []
+    for path in sorted(folder.rglob("*.json")):
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        result = json.loads(path.read_text("utf-8"))
+        if figures(result) is not None:
+            accuracy.append(accuracy_row(name, result))
+        elif "ratio" in result:
+            speed.append(speed_row(name, result))
+        else:
+            raise SystemExit(f"{path}: neither a report (metrics with mrr) nor a benchmark (ratio)")
+    parts = [
+        markdown(
+            [
+                "result",
+                "queries of",
+                "model",
+                "filters",
+                "queries",
+                "MRR (95 %)",
+                "HITS@1",
+                "HITS@3",
+                "HITS@10",
+                "published",
+            ],
+            accuracy,
+        ),
+        markdown(["benchmark", "ratio", "ours", "alternative", "allocator", "threads"], speed),
+    ]
+    text = "\n".join(part for part in parts if part)
+    return text or "No results have been recorded yet.\n"
+
+
+def updated(page: str, results: str) -> str:
+    """``page`` with the text between the marks replaced."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise SystemExit(f"README.md needs the marks {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n{results}{END}{after}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rewrite the section, or compare it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="compare only; exit code 1 if README.md is out of date")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the checkout")
+    options = parser.parse_args(arguments)
+    readme = options.root / "README.md"
+    page = readme.read_text("utf-8")
+    wanted = updated(page, section(options.root / "results"))
+    if not options.check:
+        readme.write_text(wanted, "utf-8")
+    elif page != wanted:
+        print("README.md does not show what results/ holds; run tools/results_table.py")
+        return 1
+    print("results: README.md shows what results/ holds")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
