@@ -132,7 +132,7 @@ def open(
     if shown in EMBEDDED:
         from biqe import atlas
 
-        place, model = Path(graph or atlas.path()), Path(atlas.model_path())
+        place, model = Path(graph) if graph is not None else _embedded_graph(), Path(atlas.model_path())
     else:
         place, model = _resolve(Path(name), graph)
     splits = graph_folder.load(place)
@@ -167,11 +167,13 @@ def _resolve(folder: Path, graph: str | os.PathLike[str] | None) -> tuple[Path, 
 
 def _graph_of_run(folder: Path) -> Path:
     """The graph folder that a run remembers, as it was written or as seen from the run folder."""
-    record = _json(folder / "run.json")
-    try:
-        written = Path(record["graph"]["path"])  # type: ignore[index]
-    except (KeyError, TypeError) as error:
-        raise UnreadableFile(f"{folder / 'run.json'} is damaged: it names no graph", hint="give it with --graph DIR") from error
+    graph = (_json(folder / "run.json") or {}).get("graph")
+    if not isinstance(graph, dict) or not isinstance(graph.get("path"), str):
+        raise UnreadableFile(f"{folder / 'run.json'} is damaged: it names no graph", hint="give it with --graph DIR")
+    if graph.get("name") in EMBEDDED:
+        # Wherever biqe is installed now, rather than where it was.
+        return _embedded_graph()
+    written = Path(graph["path"])
     for place in (written, folder / written):
         if graph_folder.is_graph_folder(place):
             return place
@@ -181,12 +183,18 @@ def _graph_of_run(folder: Path) -> Path:
     )
 
 
+def _embedded_graph() -> Path:
+    from biqe import atlas
+
+    return Path(atlas.path())
+
+
 def _check_vocabulary(folder: Path, manifest: Mapping[str, Any], vocabulary: Vocabulary) -> None:
     theirs = manifest.get("vocabulary_fingerprint")
     if theirs != vocabulary.fingerprint:
         raise VocabularyMismatch(
-            f"the model in {folder} knows {manifest.get('entities', 0):,} entities and {manifest.get('relations', 0):,} "
-            f"relations, this graph has {len(vocabulary.entities):,} and {len(vocabulary.relations):,}; they were built "
+            f"the model in {folder} knows {manifest.get('entities')} entities and {manifest.get('relations')} "
+            f"relations, this graph has {len(vocabulary.entities)} and {len(vocabulary.relations)}; they were built "
             f"from different files (fingerprints {theirs} and {vocabulary.fingerprint})",
             hint="give the graph that the model was trained on with --graph DIR",
         )

@@ -134,6 +134,7 @@ def rivers(toy) -> SimpleNamespace:
     for subject, relation, object_ in triples:
         weights[relation, subject, object_] = 1.0
     weights[located, 3, 0] = 0.8
+    weights[located, 3, 1] = 0.1
     # ?river flows_through Germany . ?city located_on ?river
     query = BoundQuery((-1, 5, -1), ((0, flows, 1), (2, located, 0)), (0, 2), ("river", "", "city"))
     return SimpleNamespace(graph=graph, model=FactorModel(weights), query=query)

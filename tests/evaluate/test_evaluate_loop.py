@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
+
 from biqe.errors import EmptyResult, InvalidOption, RunFailed, TooManyPaths, VocabularyMismatch
 from biqe.evaluate import Report, evaluate, rank_queries, rank_targets
 from biqe.query.bound import HIDDEN, TARGET
 from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet
-from torch import nn
 
 ENTITIES = 23
 
@@ -102,9 +103,9 @@ def figures(report: Report):
 
 
 def flat(value):
-    return {f"{key}/{inner}": number for key, part in value.items() for inner, number in flat(part).items()} if isinstance(
-        value, dict
-    ) else {"": value}  # fmt: skip
+    if not isinstance(value, dict):
+        return {"": value}
+    return {f"{key}/{inner}": number for key, part in value.items() for inner, number in flat(part).items()}
 
 
 def test_equal_to_ranking_query_by_query():

@@ -2,18 +2,17 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from biqe.errors import EmptyResult, InvalidOption
 from biqe.evaluate import metrics as metrics_module
 from biqe.evaluate.metrics import METRICS, bootstrap, hits, metrics, mrr, values
 from biqe.evaluate.ranks import Ranks
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def test_metrics_by_hand():
-    ranks = Ranks(
-        np.array([1, 2, 10]), np.array([1.0, 3.0, 10.5]), np.array([1, 4, 11]), np.array([20, 20, 20])
-    )
+    ranks = Ranks(np.array([1, 2, 10]), np.array([1.0, 3.0, 10.5]), np.array([1, 4, 11]), np.array([20, 20, 20]))
     found = metrics(ranks)
     assert found["optimistic"] == pytest.approx(
         {"mrr": (1 + 1 / 2 + 1 / 10) / 3, "hits@1": 1 / 3, "hits@3": 2 / 3, "hits@10": 1}
@@ -26,6 +25,7 @@ def test_metrics_by_hand():
     )
 
 
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 60), min_size=1))
 def test_columns_of_values_average_to_the_metrics(ranks):
     ranks = np.array(ranks)
@@ -51,6 +51,7 @@ def clusters(draw):
     return sums, np.array(counts, float)
 
 
+@settings(max_examples=50)
 @given(clusters(), st.integers(0, 5))
 def test_interval_holds_the_mean_and_is_deterministic(case, seed):
     sums, counts = case

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from biqe.errors import EmptyResult
 from biqe.evaluate.protocols import cq
 from biqe.evaluate.ranks import Ranks

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from biqe.errors import InvalidOption
 from biqe.evaluate import ranks as ranks_module
 from biqe.evaluate.ranks import TIE_RULES, Ranks, rank_targets
 from biqe.query.queryset import AnswerSets
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def answer_sets(sets):
@@ -60,6 +61,7 @@ def rankings(draw):
     return np.array(scores, np.float32).reshape(rows, entities), gold, filters
 
 
+@settings(max_examples=50)
 @given(rankings(), st.integers(1, 40))
 def test_equal_to_counting(case, chunk_bytes):
     scores, gold, filters = case
@@ -71,6 +73,7 @@ def test_equal_to_counting(case, chunk_bytes):
     assert [tuple(map(float, row)) for row in found] == [tuple(map(float, row)) for row in expected]
 
 
+@settings(max_examples=50)
 @given(rankings())
 def test_realistic_is_the_mean_of_the_other_two(case):
     scores, gold, filters = case
@@ -80,6 +83,7 @@ def test_realistic_is_the_mean_of_the_other_two(case):
     assert (ranks.pessimistic <= ranks.candidates).all()
 
 
+@settings(max_examples=50)
 @given(rankings(), st.randoms(use_true_random=False))
 def test_renaming_entities_changes_nothing(case, random):
     scores, gold, filters = case

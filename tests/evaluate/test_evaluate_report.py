@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+
 from biqe.errors import InvalidOption, RunFailed, UnreadableFile
 from biqe.evaluate.protocols import Summary
 from biqe.evaluate.report import Report, Skipped

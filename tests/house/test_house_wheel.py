@@ -81,7 +81,18 @@ def test_every_dependency_is_declared(wheel):
         for line in archive.read(metadata).decode().splitlines()
         if line.startswith("Requires-Dist") and "extra ==" not in line
     }
-    assert required == {"numba", "numpy", "pyarrow", "pyoxigraph", "rdflib", "rich", "safetensors", "torch", "typer"}
+    assert required == {
+        "numba",
+        "numpy",
+        "pyarrow",
+        "pyoxigraph",
+        "pyparsing",
+        "rdflib",
+        "rich",
+        "safetensors",
+        "torch",
+        "typer",
+    }
 
 
 def test_it_answers_the_atlas_from_an_empty_folder(installed, root, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biqe.errors import InvalidOption
@@ -56,6 +56,7 @@ def parts(queries: QuerySet, row: int):
     return branches, (gold[subject], relation, gold[object_])
 
 
+@settings(max_examples=25)
 @given(graphs, st.integers(0, 9), st.sampled_from([0.0, 0.5, 1.0]), st.booleans(), st.booleans())
 def test_the_procedure(graph, seed, share, equal, at_ends):
     rng = np.random.default_rng(seed)
@@ -76,6 +77,8 @@ def test_the_procedure(graph, seed, share, equal, at_ends):
         for branch in branches:
             assert tuple(branch) in allowed  # a walk, cut at one of its intermediate entities
             assert len(branch) <= (5 if at_ends else 4)
+            subject, relation, _ = branch[-1]
+            assert not (tail[2] == subject and abs(int(tail[1]) - int(relation)) == graph.relation_count)
         if not equal:
             asked = {(branch[0][0], tuple(relation for _, relation, _ in branch)) for branch in branches}
             assert len(asked) == len(branches)
@@ -95,6 +98,7 @@ def prefixes(some: Walks, at_ends: bool) -> set[tuple]:
     return found
 
 
+@settings(max_examples=25)
 @given(graphs, st.integers(0, 9))
 def test_one_pass_uses_each_visit_once(graph, seed):
     rng = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biqe.errors import InvalidOption
@@ -39,6 +39,7 @@ def steps(some: Walks):
             yield row, some.entities[row, step], some.relations[row, step], some.entities[row, step + 1]
 
 
+@settings(max_examples=20)
 @given(graphs(), st.integers(0, 9), st.sampled_from([0.0, 0.5, 1.0]))
 def test_every_step_is_an_edge_and_every_walk_has_its_depth(graph, seed, share):
     some = walks(graph, count=30, rng=np.random.default_rng(seed), inverse_share=share)
@@ -54,8 +55,11 @@ def test_every_step_is_an_edge_and_every_walk_has_its_depth(graph, seed, share):
     assert (some.entities[past_end] == -1).all() and (some.entities[~past_end] >= 0).all()
     assert ((some.relations == -1) == past_end[:, 1:]).all()
     assert some.both_ways.sum() <= round(30 * share)
+    keys = signatures(some.entities, some.relations)
+    assert len(np.unique(keys)) == len(keys)
 
 
+@settings(max_examples=20)
 @given(graphs(), st.integers(0, 9))
 def test_no_walk_comes_twice_and_none_is_left_out_of_a_small_graph(graph, seed):
     some = walks(graph, count=10_000, rng=np.random.default_rng(seed), depths=(2, 2))
@@ -68,6 +72,7 @@ def test_no_walk_comes_twice_and_none_is_left_out_of_a_small_graph(graph, seed):
         assert set(found) == every
 
 
+@settings(max_examples=20)
 @given(graphs(), st.integers(0, 9))
 def test_walks_both_ways_never_turn_straight_back(graph, seed):
     some = walks(graph, count=50, rng=np.random.default_rng(seed), inverse_share=1.0)
@@ -89,9 +94,9 @@ def test_every_edge_out_of_an_entity_is_equally_likely():
     star = graph_of([(0, 0, i) for i in range(1, 5)] + [(i, 0, 0) for i in range(1, 5)])
     draws = [
         walks(star, count=1, rng=np.random.default_rng(seed), starts=np.array([0])).entities[0, 1]
-        for seed in range(800)
+        for seed in range(400)
     ]
-    assert np.abs(np.bincount(draws)[1:] / 800 - 0.25).max() < 0.06
+    assert np.abs(np.bincount(draws)[1:] / 400 - 0.25).max() < 0.08
 
 
 def test_same_seed_same_walks():

@@ -46,13 +46,13 @@ def read(content: bytes) -> list[Country]:
     return [
         Country(
             name, facts[name]["kind"], facts[name]["continent"],
-            MultiPolygon([part for piece, _ in pieces for part in piece.geoms]), frozenset().union(*(used for _, used in pieces)),
+            MultiPolygon(_polygons(shapely.union_all([piece for piece, _ in pieces]))), frozenset().union(*(used for _, used in pieces)),
         )
         for name, pieces in sorted(parts.items())
     ]  # fmt: skip
 
 
-def arc_lengths(content: bytes) -> list[BaseGeometry]:
+def outline_arcs(content: bytes) -> list[BaseGeometry]:
     """Every arc of the topology as a line, by number."""
     return [shapely.linestrings(arc) for arc in _arcs(json.loads(content))]
 
@@ -73,7 +73,8 @@ def _polygon(geometry: dict, arcs: list[NDArray[np.float64]]) -> tuple[MultiPoly
         if len(shell) >= 4:
             polygon = Polygon(shell, [hole for hole in holes if len(hole) >= 4])
             shapes += _polygons(polygon if polygon.is_valid else shapely.make_valid(polygon))
-    return MultiPolygon([part for shape in shapes for part in _inside_the_map(shape)]), used
+    whole = MultiPolygon([part for shape in shapes for part in _inside_the_map(shape)])
+    return MultiPolygon(_polygons(whole if whole.is_valid else shapely.make_valid(whole))), used
 
 
 def _unwrapped(ring: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -94,7 +95,10 @@ def _inside_the_map(polygon: Polygon) -> list[Polygon]:
 
 
 def _polygons(geometry: BaseGeometry) -> list[Polygon]:
-    return [part for part in shapely.get_parts(geometry) if part.geom_type == "Polygon"]
+    """All polygons of ``geometry``, which may be a collection of collections."""
+    if geometry.geom_type == "Polygon":
+        return [geometry]
+    return [polygon for part in getattr(geometry, "geoms", ()) for polygon in _polygons(part)]
 
 
 def _ring(numbers: list[int], arcs: list[NDArray[np.float64]]) -> NDArray[np.float64]:

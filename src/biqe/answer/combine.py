@@ -15,6 +15,10 @@ from biqe.exact.answers import tuples
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import BoundQuery
 
+KNOWN = "known"
+"""Status of a row that the graph holds."""
+PREDICTED = "predicted"
+"""Status of a row that the graph does not hold, and the model proposes."""
 MODES = ("both", "known", "predicted")
 JOINT = ("beam", "product")
 KNOWN_ROWS = 100_000
@@ -66,6 +70,12 @@ class Combined:
     """(T, E) log-probabilities of each target alone; None where no model was asked."""
 
 
+Prediction = tuple[
+    NDArray[np.int32], NDArray[np.float64], list[Evidence], dict[IdLink, float], NDArray[np.float32]
+]
+"""Predicted rows with all that goes with them: the last five fields of Combined."""
+
+
 def combine(graph: Graph, query: BoundQuery, predictor: Predictor | None, config: AskConfig) -> Combined:
     """Known rows from ``graph``, then predicted rows that it does not hold, the most probable first.
 
@@ -91,7 +101,8 @@ def combine(graph: Graph, query: BoundQuery, predictor: Predictor | None, config
 def _predict(
     graph: Graph, query: BoundQuery, predictor: Predictor, config: AskConfig, count: int,
     known: NDArray[np.int32], complete: bool,
-) -> tuple[NDArray[np.int32], NDArray[np.float64], list[Evidence], dict[IdLink, float], NDArray[np.float32]]:  # fmt: skip
+) -> Prediction:  # fmt: skip
+    """Up to ``count`` rows that the graph does not hold."""
     marginals = predictor.log_probabilities([predictor.prepare(query)])
     # Where not all known rows are at hand, the evidence tells which of the ranked rows are known after all.
     wanted = count if complete else 4 * max(count, config.width)

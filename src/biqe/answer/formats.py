@@ -13,18 +13,23 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from xml.sax.saxutils import escape, quoteattr
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
-from biqe.answer.evidence import IdLink
-from biqe.answer.result import KNOWN, Answers, Link, Row
+from biqe.answer.combine import KNOWN
 from biqe.errors import InvalidOption
+
+if TYPE_CHECKING:
+    # Answers write themselves through this module, so it knows them by their types only.
+    from biqe.answer.evidence import IdLink
+    from biqe.answer.result import Answers, Link, Row
 
 EXTRA = ("status", "probability", "missing")
 """Columns after the variables: known or predicted; the row's probability; its missing links as patterns."""
 TABLE_ROWS = 50
 """Known rows that a table shows unless told otherwise."""
+RESULTS = "http://www.w3.org/2005/sparql-results#"
 XSD = "http://www.w3.org/2001/XMLSchema#"
 
 
@@ -40,7 +45,9 @@ def visible(text: str) -> str:
     >>> visible("Rhine\x1b[31m\n")
     'Rhine\\x1b[31m\\n'
     """
-    return "".join(_visible_character(character) for character in text) if not text.isascii() or not text.isprintable() else text
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(map(_visible_character, text))
 
 
 def _visible_character(character: str) -> str:
@@ -82,7 +89,8 @@ def label_widths(answers: Answers, *, rows: int = 1000, longest: int = 40) -> li
     """Columns that the labels of each variable need, judged by the first rows."""
     widths = [1] * len(answers.variables)
     for row in answers[:rows]:
-        widths = [max(width, cell_len(visible(label))) for width, label in zip(widths, row.labels.values(), strict=True)]
+        needed = (cell_len(visible(label)) for label in row.labels.values())
+        widths = list(map(max, widths, needed))
     return [min(width, longest) for width in widths]
 
 
@@ -104,7 +112,7 @@ def table(answers: Answers, *, width: int = 80, colour: bool = False, known_rows
         lines += ["", *_table_lines(answers, rows, width, colour)]
     left_out = answers.known_count - shown
     if left_out:
-        note = f"… and {left_out:,} more known rows"
+        note = f"… and {left_out:,} more known row{'s' if left_out > 1 else ''}"
         lines.insert(len(lines) - _line_count(answers, rows[shown:]), _paint(note, "2", colour))
     return "\n".join(line.rstrip() for line in lines)
 
@@ -145,7 +153,8 @@ def _table_lines(answers: Answers, rows: Sequence[Row], width: int, colour: bool
     if longest_link:
         longest_link = max(longest_link, len("missing links"))
     fixed = statuses + 2 + (chances + 2 if chances else 0)
-    *columns, longest_link = _shrink([*columns, longest_link], width - fixed - 2 * (len(columns) - 1 + bool(longest_link)))
+    gaps = 2 * (len(columns) - 1 + bool(longest_link))
+    *columns, longest_link = _shrink([*columns, longest_link], width - fixed - gaps)
 
     def line(labels: Iterable[str], status: str, chance: str, link: str, paint: Callable[[str], str]) -> str:
         cells = [fit(label, size) for label, size in zip(labels, columns, strict=True)]
@@ -156,7 +165,7 @@ def _table_lines(answers: Answers, rows: Sequence[Row], width: int, colour: bool
             cells.append(_paint(fit(link, longest_link).rstrip(), "2", colour and bool(status != "status")))
         return "  ".join(cells)
 
-    header = line(heads, "status", "prob." if chances else "", "missing links" if longest_link else "", lambda text: text)
+    header = line(heads, "status", "prob.", "missing links", lambda text: text)
     lines = [_paint(header.rstrip(), "1", colour)]
     blank = [""] * len(columns)
     for labels, status, chance, links in body:
@@ -245,14 +254,14 @@ def sparql_json(answers: Answers) -> str:
 def xml(answers: Answers) -> str:
     """SPARQL query results in XML. Characters that XML does not have are written as %XX."""
     extra = extra_columns(answers.variables)
-    lines = ['<?xml version="1.0" encoding="UTF-8"?>', '<sparql xmlns="http://www.w3.org/2005/sparql-results#">', "<head>"]
-    lines += [f"<variable name={quoteattr(name)}/>" for name in [*answers.variables, *extra]]
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f'<sparql xmlns="{RESULTS}">', "<head>"]
+    lines += [f'<variable name="{name}"/>' for name in [*answers.variables, *extra]]
     lines += ["</head>", "<results>"]
     for row in answers:
         lines.append("<result>")
         for variable, name in row.values.items():
             kind, value = ("bnode", name[2:]) if name.startswith("_:") else ("uri", name)
-            lines.append(f"<binding name={quoteattr(variable)}><{kind}>{_xml_text(value)}</{kind}></binding>")
+            lines.append(f'<binding name="{variable}"><{kind}>{_xml_text(value)}</{kind}></binding>')
         for name, (value, datatype) in zip(extra, _extra_values(row), strict=True):
             typed = f' datatype="{XSD}{datatype}"' if datatype else ""
             lines.append(f'<binding name="{name}"><literal{typed}>{_xml_text(value)}</literal></binding>')
@@ -293,7 +302,8 @@ def _json_term(name: str) -> dict[str, str]:
 def _xml_text(text: str) -> str:
     text = re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", lambda match: f"%{ord(match[0]):02X}", text)
     # As character references: a parser would turn CR into LF, and a terminal would obey the others.
-    return _RAW_CONTROLS.sub(lambda match: f"&#{ord(match[0])};", escape(text, {"\r": "&#13;"}))
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\r", "&#13;")
+    return _RAW_CONTROLS.sub(lambda match: f"&#{ord(match[0])};", text)
 
 
 FORMATS: dict[str, Callable[[Answers], str]] = {

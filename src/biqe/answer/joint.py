@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,7 +119,7 @@ def _ask_again(
     closed = [column for column in range(filled.shape[1]) if column not in open_columns]
     left = parts(query, {query.targets[column]: int(filled[0, column]) for column in closed})
     # Members differ in entities, not in structure: one preparation serves all of them.
-    for part, template in [prepared for part in left for prepared in _prepare(predictor, part)]:
+    for part, template in chain.from_iterable(_prepare(predictor, piece) for piece in left):
         slots = [(slot, query.targets.index(node)) for slot, node in enumerate(part.places)
                  if node in query.targets and query.targets.index(node) in closed]  # fmt: skip
         nodes = np.tile(np.array(template.nodes, np.int32), (len(filled), 1))

@@ -51,7 +51,8 @@ class Predictor:
 
         with torch.inference_mode():
             scores = self.model.scores(self.model.encoder(QuerySet.of(prepared))).numpy()
-        order, start = [], 0
+        order: list[int] = []
+        start = 0
         for query in prepared:
             by_node = {node: start + row for row, node in enumerate(sorted(query.targets))}
             order.extend(by_node[node] for node in query.targets)
@@ -83,4 +84,4 @@ class Predictor:
             scores = self.log_probabilities(queries[first : first + step])
             for row, key in zip(scores, asked[first : first + step], strict=True):
                 found.update(((*key, object_), float(np.exp(row[object_]))) for object_ in objects[key])
-        return [found[tuple(link)] for link in links]
+        return [found[subject, relation, object_] for subject, relation, object_ in links]

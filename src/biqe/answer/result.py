@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from biqe.answer.combine import AskConfig, Combined
+from biqe.answer import formats
+from biqe.answer.combine import KNOWN, PREDICTED, AskConfig, Combined
 from biqe.answer.evidence import EvidenceFinder, IdLink
 from biqe.errors import InvalidOption
+from biqe.exact.answers import answers
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import BoundQuery
 
 if TYPE_CHECKING:
     import pandas
 
-KNOWN = "known"
-PREDICTED = "predicted"
 MARGINALS = 20
 """Entities that are listed for each variable alone."""
 
@@ -116,9 +116,7 @@ class Row:
         return hash(tuple(self.values.items()))
 
     def __str__(self) -> str:
-        from biqe.answer.formats import row_line
-
-        return row_line(self)
+        return formats.row_line(self)
 
     def __repr__(self) -> str:
         values = ", ".join(f"{variable}={value!r}" for variable, value in self.values.items())
@@ -185,9 +183,7 @@ class Answers(Sequence[Row]):
         return f"Answers({self.known_count:,} known, {self.predicted_count:,} predicted)"
 
     def __str__(self) -> str:
-        from biqe.answer.formats import table
-
-        return table(self)
+        return formats.table(self)
 
     def name(self, entity: int) -> str:
         """Name of an entity; ``?h`` for a hidden variable that nothing fills (``-1 - node``)."""
@@ -217,9 +213,7 @@ class Answers(Sequence[Row]):
     @cached_property
     def label_widths(self) -> list[int]:
         """Columns that each variable needs when rows are printed."""
-        from biqe.answer.formats import label_widths
-
-        return label_widths(self)
+        return formats.label_widths(self)
 
     def with_known(self, count: int | None) -> Answers:
         """The same answers with at most ``count`` known rows."""
@@ -239,8 +233,6 @@ class Answers(Sequence[Row]):
         """
         if self.rows.marginals is None:
             return {variable: [] for variable in self.variables}
-        from biqe.exact.answers import answers
-
         known = answers(self.graph, self.query)
         listed = {}
         for variable, scores, true in zip(self.variables, self.rows.marginals, known, strict=True):
@@ -276,9 +268,7 @@ class Answers(Sequence[Row]):
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """One JSON document, in the form of ``to_dict``."""
-        from biqe.answer.formats import escaped_json
-
-        return escaped_json(json.dumps(self.to_dict(), ensure_ascii=False, indent=indent))
+        return formats.escaped_json(json.dumps(self.to_dict(), ensure_ascii=False, indent=indent))
 
     def to_pandas(self) -> pandas.DataFrame:
         """A DataFrame: a column for each variable, then status, probability and missing (a tuple of links)."""
@@ -289,10 +279,8 @@ class Answers(Sequence[Row]):
                 "to_pandas needs the package 'pandas', which is not installed",
                 hint="pip install pandas; or use to_json(), or list(answers)",
             ) from None
-        from biqe.answer.formats import extra_columns
-
         rows = [(*row.values.values(), row.status, row.probability, row.missing) for row in self]
-        return pandas.DataFrame(rows, columns=[*self.variables, *extra_columns(self.variables)])
+        return pandas.DataFrame(rows, columns=[*self.variables, *formats.extra_columns(self.variables)])
 
 
 def _row_dict(row: Row) -> dict[str, Any]:

@@ -18,6 +18,7 @@ ITEM_CHARS = 1 << 26
 """An item longer than this is refused: no query is, and a broken file could otherwise fill the memory."""
 
 _SPACE = " \t\r\n"
+_IN_NUMBER = "0123456789.eE+-"
 
 
 def json_items(path: Path, *, read_chars: int = READ_CHARS, item_chars: int = ITEM_CHARS) -> Iterator[object]:
@@ -98,9 +99,10 @@ class _Items:
         while True:
             try:
                 item, end = decoder.raw_decode(self.text, self.at)
-                # A number that ends where the window ends may go on after it.
                 length = end - self.at
-                if end < len(self.text) or not self.more():
+                # A number that the window cuts, as in '1.' of '1.5', is read as a shorter one.
+                may_go_on = end == len(self.text) or (isinstance(item, int | float) and self.text[end] in _IN_NUMBER)
+                if not may_go_on or not self.more():
                     self.at += length
                     return item
             except json.JSONDecodeError as error:

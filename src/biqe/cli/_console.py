@@ -76,9 +76,11 @@ def table(
     """Print a plain table that fits the terminal (80 columns where there is none).
 
     Columns in ``left`` are aligned left and give way when space is short; all others are numbers, aligned right.
-    Floats are shown with three digits, integers with thousands separators.
+    Floats are shown with three digits, integers with thousands separators. An empty line follows.
     """
-    view = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    view = Table(
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
     for number, header in enumerate(headers):
         if number in left:
             view.add_column(header, justify="left", overflow="fold")
@@ -86,7 +88,9 @@ def table(
             view.add_column(header, justify="right", no_wrap=True)
     for row in rows:
         view.add_row(*map(_cell, row))
-    (console or out).print(view)
+    console = console or out
+    console.print(view)
+    console.print()
 
 
 def _cell(value: object) -> str:

@@ -24,7 +24,8 @@ def ask(
     top: Annotated[int, typer.Option(help="Predicted rows, at most.")] = 20,
     min_probability: Annotated[float, typer.Option(help="Leave out predicted rows below this probability.")] = 0.0,
     known_limit: Annotated[
-        int | None, typer.Option(help="Known rows to print, at most. Default: 50 in a table, else all.", show_default=False)
+        int | None,
+        typer.Option(help="Known rows to print, at most. Default: 50 in a table, else all.", show_default=False),
     ] = None,
     format: Annotated[str, typer.Option(help="table, json, sparql-json, csv, tsv or xml.")] = "table",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
@@ -33,7 +34,7 @@ def ask(
     ] = None,
     known: Annotated[
         str | None,
-        typer.Option(help="Triples that count as known: complete or train. Default: as the graph says.", show_default=False),
+        typer.Option(help="What counts as known: complete or train. Default: as the graph says.", show_default=False),
     ] = None,
     joint: Annotated[str, typer.Option(help="How tuples are ranked: beam or product.")] = "beam",
     width: Annotated[int, typer.Option(help="Tuples that the beam keeps after each variable.")] = 50,
@@ -66,10 +67,9 @@ def ask(
         print(formats.table(answers, width=out.width, colour=_colour(), known_rows=rows))
         return
     written = formats.write(answers.with_known(known_limit), form)
-    if form == "csv":
+    if form == "csv" and sys.stdout.isatty():
         # CSV has no escapes: names go out as they are, but not to a terminal, which would obey them.
-        written = "\n".join(map(formats.visible, written.splitlines())) + "\n" if sys.stdout.isatty() else written
-        # Its lines end in CR LF by definition; a text stream must not add to that.
+        written = "\n".join(map(formats.visible, written.split("\r\n")))
     sys.stdout.write(written)
 
 

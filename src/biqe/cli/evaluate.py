@@ -51,7 +51,9 @@ def evaluate(
     graph: Annotated[
         Path | None,
         typer.Option(
-            "--graph", help="Graph folder from which filters that a release lacks are computed.", show_default=False
+            "--graph",
+            help="Graph folder from which filters that a release lacks are computed. Default: the run's own.",
+            show_default=False,
         ),
     ] = None,
     skip_unknown: Annotated[
@@ -76,10 +78,11 @@ def evaluate(
 ) -> None:
     """Rank the true answers of queries against all entities; MRR and HITS@k.
 
-    \b
-    biqe evaluate runs/cq --set sets/cq --split valid
-    biqe evaluate runs/cq --set sets/cq --split test --filter-graph split --json
-    biqe evaluate runs/cq --release FB15K-237-CQ --split dev
+    Examples:
+
+        biqe evaluate runs/cq --set sets/cq --split valid
+        biqe evaluate runs/cq --set sets/cq --split test --filter-graph split --json
+        biqe evaluate runs/cq --release FB15K-237-CQ --split dev
 
     Every target is ranked with its other true answers filtered out, each target counts once, and ties count
     half. The report, with all tie rules, positions and settings, is written as JSON; the table goes to
@@ -111,6 +114,7 @@ def evaluate(
         asked = _of_set(query_set, split, filter_graph, loaded.vocabulary)
     else:
         assert release is not None
+        graph = graph or _graph_of(run)
         asked = _of_release(release, split, filter_graph, kind, graph, skip_unknown, loaded.vocabulary)
     fingerprints = {"vocabulary": loaded.vocabulary.fingerprint, **asked.fingerprints}
     if "graph_fingerprint" in loaded.manifest:
@@ -164,6 +168,16 @@ def _model_folder(run: Path) -> Path:
             hint=f"wait for it, or continue the run with: biqe train --resume {run}",
         )
     return run
+
+
+def _graph_of(run: Path) -> Path | None:
+    """The graph folder that a run was trained on, if it is a run and the graph is still there."""
+    from biqe.train.run import Run, is_run_folder
+
+    if not is_run_folder(run):
+        return None
+    path = Path(Run.open(run).record["graph"]["path"])
+    return path if path.is_dir() else None
 
 
 def _of_set(folder: Path, split: str, filter_graph: str | None, vocabulary: Vocabulary) -> Asked:

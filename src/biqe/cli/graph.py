@@ -248,7 +248,7 @@ def find(
         print_json({"folder": graph, "text": text, "found": rows})
         return
     for row in rows:
-        more = ", ".join(part for part in (row["label"], row["description"]) if part)
+        more = ", ".join(part for part in (str(row["label"] or ""), str(row["description"] or "")) if part)
         out.print(f"{row['name']}  {more}".rstrip(), soft_wrap=True)
     if not rows:
         err.print(f"nothing in {graph} fits {text!r} ({len(vocabulary.entities):,} entities)")

@@ -63,10 +63,10 @@ def mine(
     if json:
         print_json({"folder": str(out), **{key: value for key, value in manifest.items() if key != "files"}})
         return
+    stdout.print(f"{out}: recipe {config.recipe}, seed {config.seed}")
     table(
         ["", *mined.queries],
         [[title, *cells] for title, cells in statistics_rows(mined.statistics)],
-        title=f"{out}: recipe {config.recipe}, seed {config.seed}",
     )
     for title, key in (("Avg. masks", "average_masks"), ("Avg. length", "average_length")):
         stdout.print(f"{title}: {DEFINITIONS[key]}.")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from biqe.errors import BiqeError, InvalidOption, VocabularyMismatch
 from biqe.exact.adjacency import Adjacency, adjacency
 from biqe.graph.knowledge_graph import Graph
-from biqe.query.bound import HIDDEN, BoundQuery
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.queryset import AnswerSets, QuerySet
 
 MAX_ROWS = 10_000_000
@@ -51,10 +51,10 @@ def tuples(
             raise InvalidOption(f"{option} must be at least 0. Got {value}")
     table = adjacency(graph)
     _check(table, QuerySet.of([query]))
-    from biqe.exact.match import match, matches  # numba: not before somebody asks
+    from biqe.exact.match import match  # numba: not before somebody asks
 
     if not query.targets:
-        return np.empty((int(matches(table, query) and limit != 0), 0), np.int32)
+        return np.empty((int(limit != 0 and holds(graph, query)), 0), np.int32)
     columns = tuple(dict.fromkeys(query.targets))
     rows = match(table, query, columns, max_rows + 1 if limit is None else limit)
     if limit is None and len(rows) > max_rows:
@@ -63,6 +63,21 @@ def tuples(
             hint="give a limit, or ask for the answers of each target, which no product blows up",
         )
     return rows if columns == query.targets else rows[:, [columns.index(target) for target in query.targets]]
+
+
+def holds(graph: Graph, query: BoundQuery) -> bool:
+    """Whether ``graph`` matches the query at all: what ASK asks."""
+    if not query.nodes:
+        return True
+    # One variable as the only target: whether it has a value is whether there is a match.
+    nodes = [min(value, HIDDEN) if value < 0 else value for value in query.nodes]
+    asked = next((node for node, value in enumerate(nodes) if value < 0), None)
+    if asked is None:
+        # Ground patterns alone; a loose variable beside them changes nothing.
+        nodes.append(TARGET)
+        asked = len(nodes) - 1
+    nodes[asked] = TARGET
+    return len(answers(graph, BoundQuery(tuple(nodes), query.edges, (asked,)))[0]) > 0
 
 
 def known_and_missing(

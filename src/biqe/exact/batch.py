@@ -25,16 +25,35 @@ FIRST_BUFFER = 1 << 16
 
 def solve_batch(adjacency: Adjacency, queries: QuerySet, threads: int) -> AnswerSets:
     """The sorted true values of every target of every query."""
+    cyclic = cyclic_queries(adjacency, queries)
+    if not cyclic.any() or cyclic.all():
+        return _solve_alike(adjacency, queries, threads, bool(cyclic.any()))
+    # Apart, so that the search is compiled only where somebody asks for cycles.
+    rows = [np.flatnonzero(~cyclic), np.flatnonzero(cyclic)]
+    trees, cycles = (_solve_alike(adjacency, queries.take(part), threads, part is rows[1]) for part in rows)
+    both = AnswerSets(
+        np.concatenate([trees.offsets, trees.offsets[-1] + cycles.offsets[1:]]),
+        np.concatenate([trees.values, cycles.values]),
+    )
+    of_cycle = np.repeat(cyclic, np.diff(queries.target_offsets))
+    place = np.empty(len(of_cycle), np.int64)
+    place[~of_cycle], place[of_cycle] = np.arange(len(trees)), len(trees) + np.arange(len(cycles))
+    return both.take(place)
+
+
+def cyclic_queries(adjacency: Adjacency, queries: QuerySet) -> NDArray[np.bool_]:
+    """(Q,) whether the query has edges outside a forest, once its anchors are split."""
+    columns = _columns(queries)
+    return find_cyclic(adjacency, *columns, empty_plan(*_largest(columns)))
+
+
+def _solve_alike(adjacency: Adjacency, queries: QuerySet, threads: int, cyclic: bool) -> AnswerSets:
     chunks = range(0, len(queries), CHUNK)
     workers = max(1, min(threads, len(chunks)))
-    # One integer type for all ids: each kernel is then compiled once.
-    columns = (
-        np.asarray(queries.node_offsets, np.int64), queries.nodes.astype(np.int64),
-        np.asarray(queries.edge_offsets, np.int64), queries.edges.astype(np.int64),
-    )  # fmt: skip
+    columns = _columns(queries)
     scratches: SimpleQueue[_Scratch] = SimpleQueue()
     for _ in range(workers):
-        scratches.put(_Scratch(adjacency, columns))
+        scratches.put(_Scratch(adjacency, columns, cyclic))
     target_offsets = queries.target_offsets
     sizes = np.zeros(target_offsets[-1], np.int64)
 
@@ -56,17 +75,29 @@ def solve_batch(adjacency: Adjacency, queries: QuerySet, threads: int) -> Answer
     return AnswerSets(offsets, _join(parts, int(offsets[-1])))
 
 
+def _columns(queries: QuerySet) -> Columns:
+    """The columns with one integer type for all ids: each kernel is then compiled once."""
+    return (
+        np.ascontiguousarray(queries.node_offsets, np.int64), queries.nodes.astype(np.int64),
+        np.ascontiguousarray(queries.edge_offsets, np.int64), queries.edges.astype(np.int64, order="C"),
+    )  # fmt: skip
+
+
+def _largest(columns: Columns) -> tuple[int, int]:
+    """The most nodes and the most edges of a query."""
+    return int(np.diff(columns[0]).max(initial=0)), int(np.diff(columns[2]).max(initial=0))
+
+
 class _Scratch:
     """What one thread works in; lives for one batch."""
 
-    def __init__(self, adjacency: Adjacency, columns: Columns) -> None:
+    def __init__(self, adjacency: Adjacency, columns: Columns, cyclic: bool) -> None:
         self.adjacency = adjacency
         self.columns = columns
-        nodes = int(np.diff(columns[0]).max(initial=0))
-        edges = int(np.diff(columns[2]).max(initial=0))
+        nodes, edges = _largest(columns)
         self.plan = empty_plan(nodes, edges)
         self.sets = empty_sets(nodes, adjacency)
-        self.search = empty_search(nodes, adjacency)
+        self.search = empty_search(nodes, adjacency) if cyclic else None
         self.buffer = np.empty(FIRST_BUFFER, np.int32)
 
     def solve(self, first: int, last: int, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -124,8 +155,24 @@ def enlarged(buffer, used, needed):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def solve_query(adjacency, nodes, edges, plan, sets, search):  # type: ignore[no-untyped-def]
-    """Leave in ``sets`` the true values of each target; False if the query has no answer."""
+    """Leave in ``sets`` the true values of each target; False if the query has no answer.
+
+    ``search`` may be None where the query has no cycles; numba then leaves the branch out.
+    """
     variables, cycles = make_plan(nodes, edges, adjacency.inverse, plan)
     if not reduce_sets(adjacency, sets, plan, nodes, edges, variables, cycles > 0):
         return False
-    return cycles == 0 or match_cycles(adjacency, sets, plan, nodes, edges, search)
+    if search is not None:
+        return cycles == 0 or match_cycles(adjacency, sets, plan, nodes, edges, search)
+    return True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def find_cyclic(adjacency, node_offsets, all_nodes, edge_offsets, all_edges, plan):  # type: ignore[no-untyped-def]
+    """For each query, whether it has an edge outside the forest of its plan."""
+    cyclic = np.zeros(len(node_offsets) - 1, np.bool_)
+    for query in range(len(cyclic)):
+        nodes = all_nodes[node_offsets[query] : node_offsets[query + 1]]
+        edges = all_edges[edge_offsets[query] : edge_offsets[query + 1]]
+        cyclic[query] = make_plan(nodes, edges, adjacency.inverse, plan)[1] > 0
+    return cyclic

@@ -18,11 +18,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from biqe.exact.adjacency import Adjacency
-from biqe.exact.batch import enlarged, solve_query
+from biqe.exact.batch import cyclic_queries, enlarged, solve_query
 from biqe.exact.join import empty_search
 from biqe.exact.plan import empty_plan
 from biqe.exact.semi_join import clear, empty_sets, group_of, has, write_sorted
 from biqe.query.bound import HIDDEN, BoundQuery
+from biqe.query.queryset import QuerySet
 
 GLOBAL = -1
 """Step that depends on no earlier target: the answers of the whole query stand."""
@@ -90,23 +91,16 @@ def match(
 ) -> NDArray[np.int32]:
     """Distinct rows over ``targets`` (at least one, no two the same), in order; at most ``stop_after`` of them."""
     plan_of_steps = steps(query, targets, adjacency.inverse)
+    cyclic = cyclic_queries(adjacency, QuerySet.of([query]))[0]
     nodes = np.array(query.nodes, np.int64)
     edges = np.array(query.edges, np.int64).reshape(-1, 3)
     flat = match_rows(
         adjacency, nodes, edges, np.array(targets, np.int64),
         plan_of_steps.depends, plan_of_steps.by, plan_of_steps.edge_offsets, plan_of_steps.edges,
-        empty_plan(len(nodes), len(edges)), empty_sets(len(nodes), adjacency), empty_search(len(nodes), adjacency),
-        stop_after,
+        empty_plan(len(nodes), len(edges)), empty_sets(len(nodes), adjacency),
+        empty_search(len(nodes), adjacency) if cyclic else None, stop_after,
     )  # fmt: skip
     return flat.reshape(-1, len(targets))
-
-
-def matches(adjacency: Adjacency, query: BoundQuery) -> bool:
-    """Whether the graph matches the query at all."""
-    nodes = np.array(query.nodes, np.int64)
-    edges = np.array(query.edges, np.int64).reshape(-1, 3)
-    sets, search = empty_sets(len(nodes), adjacency), empty_search(len(nodes), adjacency)
-    return bool(solve_query(adjacency, nodes, edges, empty_plan(len(nodes), len(edges)), sets, search))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -116,7 +110,7 @@ def match_rows(  # type: ignore[no-untyped-def]
     """Rows one after the other. ``nodes`` is used as scratch."""
     width, last = len(targets), len(targets) - 1
     rows = np.empty(1024 * width, np.int32)
-    used = 0
+    used, start = np.int64(0), np.int64(0)
     # The answers of the whole query, as lists and as bits.
     solvable = solve_query(adjacency, nodes, edges, plan, sets, search)
     if not solvable:
@@ -127,7 +121,7 @@ def match_rows(  # type: ignore[no-untyped-def]
     for level in range(width):
         for position in range(true_bits.shape[1]):
             true_bits[level, position] = sets.bits[targets[level], position]
-        sizes[level] = write_sorted(sets, targets[level], lists[level], 0)
+        sizes[level] = write_sorted(sets, targets[level], lists[level], start)
     for node in range(len(nodes)):
         clear(sets, node)
         if nodes[node] < 0:
@@ -137,7 +131,7 @@ def match_rows(  # type: ignore[no-untyped-def]
     clock = 0
     changed = np.zeros(width, np.int64)
     made_for = np.full(width, -1, np.int64)
-    level, opening = 0, True
+    level, opening = np.int64(0), True
     while level >= 0:
         target = targets[level]
         if opening:
@@ -148,7 +142,7 @@ def match_rows(  # type: ignore[no-untyped-def]
                     nodes[target] = -1
                     own = step_edges[edge_offsets[level] : edge_offsets[level + 1]]
                     solve_query(adjacency, nodes, own, plan, sets, search)
-                    sizes[level] = write_sorted(sets, target, lists[level], 0)
+                    sizes[level] = write_sorted(sets, target, lists[level], start)
                     for node in range(len(nodes)):
                         clear(sets, node)
                     nodes[target] = HIDDEN

@@ -73,7 +73,7 @@ class Input(io.RawIOBase):
                     f"{path} is a {kind} file, not text",
                     hint="use --format parquet" if kind == "Parquet" else "unpack it first, or pack it with gzip",
                 )
-        self._stream: IO[bytes] = gzip.GzipFile(fileobj=self._disk) if self._packed else self._disk
+        self._stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=self._disk) if self._packed else self._disk
         self._head = self._read(len(_BYTE_ORDER_MARK))
         if self._head == _BYTE_ORDER_MARK:
             self._head = b""

@@ -106,10 +106,10 @@ def _hash(data, start, size):  # type: ignore[no-untyped-def]
         last = size - 8
         i = 0
         while i < last:
-            value = (value ^ load_word(data, start + i)) * np.uint64(0x9E3779B97F4A7C15)
+            value = (value ^ load_word(data, start + i)) * np.uint64(0x9E3779B97F4A7C15)  # type: ignore[call-arg]
             value ^= value >> np.uint64(29)
             i += 8
-        value = (value ^ load_word(data, start + last)) * np.uint64(0x9E3779B97F4A7C15)
+        value = (value ^ load_word(data, start + last)) * np.uint64(0x9E3779B97F4A7C15)  # type: ignore[call-arg]
     value ^= value >> np.uint64(32)
     value *= np.uint64(0xD6E8FEB86659FD93)
     return value >> np.uint64(32)
@@ -125,10 +125,10 @@ def _same(a, a_start, b, b_start, size):  # type: ignore[no-untyped-def]
     last = size - 8
     i = 0
     while i < last:
-        if load_word(a, a_start + i) != load_word(b, b_start + i):
+        if load_word(a, a_start + i) != load_word(b, b_start + i):  # type: ignore[call-arg]
             return False
         i += 8
-    return load_word(a, a_start + last) == load_word(b, b_start + last)
+    return load_word(a, a_start + last) == load_word(b, b_start + last)  # type: ignore[call-arg]
 
 
 @njit(cache=True, nogil=True)

@@ -81,5 +81,5 @@ def _digest(vocabulary: Vocabulary, *parts: Triples) -> str:
     digest = hashlib.sha256(vocabulary.fingerprint.encode())
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
-        digest.update(np.ascontiguousarray(part))
+        digest.update(np.ascontiguousarray(part).data)
     return digest.hexdigest()[:16]

@@ -26,8 +26,8 @@ from biqe.graph.prefixes import choose_prefixes
 from biqe.graph.triples import Triples, as_triples
 from biqe.graph.vocabulary import Vocabulary
 
-FAST_FROM_BYTES = 4 << 20
-"""Inputs of this size and larger go through compiled scanners; below it, loading them takes longer than they save."""
+FAST_FROM_BYTES = 32 << 20
+"""Inputs of this size and larger go through compiled scanners; below it, loading them costs more than they save."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ The result is the same as that of the strict readers alone, ids and errors inclu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from queue import Full, Queue
+from contextlib import suppress
+from queue import Empty, Full, Queue
 from threading import Event, Thread
 
 import numpy as np
@@ -60,6 +61,9 @@ class _Scan:
         self.rows = np.empty((lines, 3), np.int32)
         self.deferred = np.empty((lines, 2), np.int64)
         self.state = np.zeros(7, np.int64)
+        prefix = blank_prefix(scope).encode() if scope else b""
+        self.prefix = len(prefix)
+        self.scratch = np.frombuffer(prefix.ljust(MAX_NAME_BYTES + 1 if scope else 1, b"\0"), np.uint8).copy()
         self._counted_to, self._line = 0, block.first_line
 
     def skip(self, position: int) -> None:
@@ -90,14 +94,11 @@ class _Scan:
         if self.source.format == "tsv":
             scan_tsv(self.data, *tables, self.rows, self.state, MAX_NAME_BYTES)
             return
-        prefix = blank_prefix(self.scope).encode() if self.scope else b""
-        scratch = np.zeros(len(prefix) + MAX_NAME_BYTES + 1, np.uint8)
-        scratch[: len(prefix)] = np.frombuffer(prefix, np.uint8)
         quads = self.source.format == "nquads"
         # The limit leaves room for what is put before blank node labels, so that no name grows past the maximum.
-        longest = MAX_NAME_BYTES - len(prefix)
+        longest = MAX_NAME_BYTES - self.prefix
         scan_rdf_lines(
-            self.data, *tables, self.rows, self.deferred, self.state, longest, quads, scratch, len(prefix)
+            self.data, *tables, self.rows, self.deferred, self.state, longest, quads, self.scratch, self.prefix
         )  # fmt: skip
 
     def _read_deferred(self) -> None:
@@ -159,6 +160,10 @@ class _Ahead:
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
+        # A place in the queue lets a waiting thread go on at once and see that it is to stop.
+        with suppress(Empty):
+            while True:
+                self._queue.get_nowait()
         self._thread.join()
 
     def _blocks(self) -> Iterator[Block]:

@@ -7,6 +7,7 @@ statements about statements. Names of graphs (N-Quads, TriG) are dropped and cou
 from __future__ import annotations
 
 import io
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -36,11 +37,13 @@ def read_rdf(source: Source, into: Collector, *, scope: int = 0) -> None:
     """All statements of an RDF file. ``scope`` numbers the space of blank node labels that the file belongs to."""
     if source.format in ("ntriples", "nquads"):
         for block in blocks(source.path, advance=into.advance):
-            first = block.first_line - 1
-            read_lines(source, block.data, into, scope=scope, line_of=lambda line, first=first: first + line)
+            read_lines(source, block.data, into, scope=scope, line_of=(block.first_line - 1).__add__)
     else:
         with Input(source.path, into.advance) as stream:
             read_lines(source, io.BufferedReader(stream, 1 << 20), into, scope=scope, line_of=lambda line: line)
+        if source.format == "rdfxml" and (line := _xml_error_line(source.path, at_end_only=True)) is not None:
+            # The RDF parser takes a document whose last tags are missing.
+            raise BadLine(source.path, line, "the document ends before its last element is closed")
 
 
 def read_lines(
@@ -84,6 +87,8 @@ def read_lines(
     except BiqeError:
         raise
     except SyntaxError as error:
+        if isinstance(data, bytes) and error.lineno is not None:
+            error.lineno = _true_line(data, error.lineno, _FORMATS[source.format])
         raise _bad_line(source, error, line_of) from error
     except (ValueError, OSError) as error:
         raise UnreadableFile(f"{source.path} cannot be read as {source.format}: {error}") from error
@@ -137,14 +142,37 @@ def _bad_line(source: Source, error: SyntaxError, line_of: Callable[[int], int])
     return BadLine(source.path, line_of(line), f"not valid {source.format}: {message}", hint=hint)
 
 
-def _xml_error_line(path: Path) -> int | None:
-    """Line of the first XML error; the RDF parser itself does not tell it."""
+def _true_line(data: bytes, line: int, format: RdfFormat) -> int:
+    """Line of an error in N-Triples or N-Quads, counted by line feeds as editors do.
+
+    The parser counts a carriage return alone as a line end, too, and places a missing full stop on the next line.
+    """
+    ends = re.finditer(rb"\r\n|\r|\n", data)
+    start = next(itertools.islice((end.end() for end in ends), line - 2, None), len(data)) if line > 1 else 0
+    found = data.count(b"\n", 0, start) + 1
+    before = data[:start].split(b"\n")[: found - 1]
+    while before:
+        text = before.pop()
+        try:
+            if not text.strip() or not list(pyoxigraph.parse(text, format)):
+                continue
+        except SyntaxError:
+            return len(before) + 1
+        break
+    return found
+
+
+def _xml_error_line(path: Path, *, at_end_only: bool = False) -> int | None:
+    """Line of the first XML error, which the RDF parser does not tell; or only of an end that comes too early."""
     parser = expat.ParserCreate()
     try:
         with Input(path) as stream:
             while data := stream.read(1 << 20):
                 parser.Parse(data, False)
-            parser.Parse(b"", True)
+    except expat.ExpatError as error:
+        return None if at_end_only else error.lineno
+    try:
+        parser.Parse(b"", True)
     except expat.ExpatError as error:
         return error.lineno
     return None

@@ -54,7 +54,7 @@ def header_columns(row: Sequence[str]) -> Columns | None:
         if all(names.count(name) == 1 for name in header):
             places = [names.index(name) for name in header]
             ignored = tuple(name for place, name in enumerate(row) if place not in places)
-            return Columns(*places, count=len(row), ignored=ignored)
+            return Columns(places[0], places[1], places[2], len(row), ignored)
     return None
 
 

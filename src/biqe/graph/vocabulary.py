@@ -93,8 +93,8 @@ class Names(Sequence[str]):
 
     def digest(self) -> bytes:
         """A hash of all names in order."""
-        digest = hashlib.sha256(np.ascontiguousarray(self.blob))
-        digest.update(np.ascontiguousarray(self.offsets, np.int64))
+        digest = hashlib.sha256(np.ascontiguousarray(self.blob).data)
+        digest.update(np.ascontiguousarray(self.offsets, np.int64).data)
         return digest.digest()
 
 

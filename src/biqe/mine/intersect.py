@@ -72,11 +72,13 @@ def dag_queries(
         raise InvalidOption(f"passes must be 1 or more. Got {passes}")
     both = round(count * float(walks.both_ways.mean())) if len(walks) else 0
     parts = []
+    seen = np.zeros(0, np.uint64)
     for both_ways, wanted in ((False, count - both), (True, both)):
         if wanted or not both_ways:
             some = walks.take(np.flatnonzero(walks.both_ways == both_ways))
             visits = _visits(graph, some, both_ways, at_ends)
-            parts.append(_mine(graph, some, visits, wanted, rng, three_share, equal_branches, both_ways, passes))
+            part, seen = _mine(graph, some, visits, wanted, rng, three_share, equal_branches, both_ways, passes, seen)
+            parts.append(part)
     if len(parts) == 1:
         return parts[0]
     together = concatenate(parts)
@@ -120,9 +122,10 @@ def _mine(
     equal_branches: bool,
     both_ways: bool,
     passes: int,
-) -> QuerySet:
+    seen: Keys,
+) -> tuple[QuerySet, Keys]:
+    """Queries that are not among ``seen``, and ``seen`` with them."""
     parts: list[QuerySet] = []
-    seen = np.zeros(0, np.uint64)
     missing = count
     for _ in range(passes):
         sets = _deal(visits, rng, three_share)
@@ -144,7 +147,7 @@ def _mine(
         parts.append(_queries(walks, visits, sets[fresh], meeting[fresh], relation[fresh], tail[fresh]))
         if missing == 0:
             break
-    return concatenate(parts)
+    return concatenate(parts), seen
 
 
 def _deal(visits: _Visits, rng: np.random.Generator, three_share: float) -> NDArray[np.int64]:

@@ -87,7 +87,8 @@ def query_signatures(queries: QuerySet) -> Keys:
     """(Q,) a number that two mined queries share if nodes, gold and edges agree, whatever the order of branches.
 
     Each node's number takes in, step by step along the edges, what leads to it; node positions do not enter.
-    After as many steps as the longest path has edges, the tail's number holds the whole query.
+    After one step more than the longest path has edges, the tail's number holds the whole query, and further
+    steps leave it as it is: so numbers of different sets can be compared.
     """
     base = np.repeat(queries.node_offsets[:-1], np.diff(queries.edge_offsets))
     start, end = base + queries.edges[:, 0], base + queries.edges[:, 2]
@@ -97,7 +98,7 @@ def query_signatures(queries: QuerySet) -> Keys:
     depth = max(
         int(np.diff(queries.edge_offsets)[is_path].max(initial=0)), int(branch_lengths(queries).max(initial=0)) + 1
     )
-    for _ in range(depth):
+    for _ in range(depth + 1):
         incoming = np.zeros(len(own), np.uint64)
         # A sum of mixed numbers does not depend on their order.
         np.add.at(incoming, end, signatures(key[start], queries.edges[:, 1]))

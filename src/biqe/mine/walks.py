@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from biqe.errors import InvalidOption
 from biqe.graph.index import Index
 from biqe.graph.knowledge_graph import Graph
-from biqe.mine.signatures import signatures, unseen
+from biqe.mine.signatures import Keys, signatures, unseen
 
 DEPTHS = (2, 5)
 """Shortest and longest walk of the paper, in edges."""
@@ -74,10 +74,11 @@ def walks(
     """
     _check(graph, count, depths, starts, inverse_share)
     both = round(count * inverse_share)
-    parts = [_walks(graph, count - both, rng, depths, starts, False), _walks(graph, both, rng, depths, starts, True)]
+    forward, seen = _walks(graph, count - both, rng, depths, starts, np.zeros(0, np.uint64), both_ways=False)
     if not both:
-        return parts[0]
-    together = Walks(*(np.concatenate([getattr(part, name) for part in parts]) for name in Walks.__dataclass_fields__))
+        return forward
+    free, _ = _walks(graph, both, rng, depths, starts, seen, both_ways=True)
+    together = _join([forward, free])
     return together.take(rng.permutation(len(together)))
 
 
@@ -108,19 +109,22 @@ def _walks(
     rng: np.random.Generator,
     depths: tuple[int, int],
     starts: NDArray[np.integer] | None,
+    seen: Keys,
+    *,
     both_ways: bool,
-) -> Walks:
+) -> tuple[Walks, Keys]:
+    """``count`` walks that are not among ``seen``, and ``seen`` with them."""
     index = graph.index
     ways_on = np.diff(index.out_offsets) > 0
     if both_ways:
         ways_on |= np.diff(index.in_offsets) > 0
     starts = np.flatnonzero(ways_on) if starts is None else np.asarray(starts, np.int64)[ways_on[starts]]
     found: list[Walks] = []
-    seen = np.zeros(0, np.uint64)
     missing, rounds, barren = count, 0, 0
     while missing > 0 and len(starts) and rounds < _ROUNDS and barren < _BARREN_ROUNDS:
-        times = max(1, _ROUND // len(starts)) if rounds else 1
-        order = rng.permuted(np.tile(starts, (times, 1)), axis=1).ravel()
+        order = rng.permutation(starts)
+        if rounds and len(starts) < _ROUND:
+            order = rng.permuted(np.tile(order, (_ROUND // len(starts), 1)), axis=1).ravel()
         gained = 0
         # A round is walked in pieces, so that a few walks from a huge graph do not visit all of it.
         size = 4 * missing + 256
@@ -136,9 +140,7 @@ def _walks(
                 break
         rounds += 1
         barren = 0 if gained else barren + 1
-    if not found:
-        return _none(depths[1])
-    return Walks(*(np.concatenate([getattr(part, name) for part in found]) for name in Walks.__dataclass_fields__))
+    return (_join(found) if found else _none(depths[1])), seen
 
 
 def _one_each(
@@ -168,6 +170,10 @@ def _one_each(
         alive = alive[~arrived]
     rows = np.sort(np.concatenate(ended))
     return Walks(entities[rows], relations[rows], lengths[rows], np.full(len(rows), both_ways))
+
+
+def _join(parts: list[Walks]) -> Walks:
+    return Walks(*(np.concatenate([getattr(part, name) for part in parts]) for name in Walks.__dataclass_fields__))
 
 
 def _none(longest: int) -> Walks:

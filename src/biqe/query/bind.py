@@ -15,7 +15,7 @@ from biqe.errors import AmbiguousName, UnknownName, UnsupportedQuery
 from biqe.graph.vocabulary import Names, Vocabulary
 from biqe.query.ast import Query, Term, Variable, is_absolute
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge
-from biqe.query.nearest import local_part, nearest
+from biqe.query.nearest import WORSE, local_part, nearest
 
 RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 """What ``a`` means in a pattern."""
@@ -185,16 +185,18 @@ def _ambiguous(name: str, ids: list[int], vocabulary: Vocabulary) -> AmbiguousNa
 def _entity_hint(name: str, vocabulary: Vocabulary, labels: _Labels) -> str | None:
     if vocabulary.relations.find(name) is not None:
         return f"{_quoted(name)} is a relation; a pattern is: subject relation object"
-    likely = [repr(vocabulary.entities[id_]) for id_ in nearest(vocabulary.entities, name)]
-    for row in nearest(labels.names, local_part(name).replace("_", " ")):
-        likely.append(f"{vocabulary.entities[labels.ids[row]]!r} ({labels.names[row]})")
-    return _did_you_mean(likely)
+    likely = [(score, repr(vocabulary.entities[id_])) for score, id_ in nearest(vocabulary.entities, name)]
+    for score, row in nearest(labels.names, local_part(name).replace("_", " ")):
+        likely.append((score, f"{vocabulary.entities[labels.ids[row]]!r} ({labels.names[row]})"))
+    best = max((score for score, _ in likely), default=0.0)
+    near = [(score, shown) for score, shown in likely if best - score <= WORSE]
+    return _did_you_mean([shown for _, shown in sorted(near, key=lambda pair: -pair[0])])
 
 
 def _relation_hint(name: str, vocabulary: Vocabulary) -> str:
     if vocabulary.entities.find(name) is not None:
         return f"{_quoted(name)} is an entity; a pattern is: subject relation object"
-    likely = [repr(vocabulary.relations[id_]) for id_ in nearest(vocabulary.relations, name)]
+    likely = [repr(vocabulary.relations[id_]) for _, id_ in nearest(vocabulary.relations, name)]
     return _did_you_mean(likely) or f"relations are: {_some(vocabulary.relations)}"
 
 

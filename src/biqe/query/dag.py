@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from biqe.query.bound import BoundQuery, Edge
 
@@ -31,16 +32,28 @@ class Dag:
     roles: tuple[str, ...]
     """For each target, in the order of ``query.targets``: TAIL (a leaf), INTERSECTION (two edges or more meet
     there), else BRANCH."""
-    ancestors: tuple[frozenset[int], ...]
-    """For each node, the nodes from which it can be reached along the edges."""
-    descendants: tuple[frozenset[int], ...]
-    """For each node, the nodes that can be reached from it along the edges."""
     is_acyclic: bool
     """No node can be reached from itself along the edges."""
     is_connected: bool
     """All nodes hang together, the direction of the edges aside."""
     is_tree: bool
     """Connected, and without cycle even when the direction of the edges is put aside."""
+
+    @cached_property
+    def ancestors(self) -> tuple[frozenset[int], ...]:
+        """For each node, the nodes from which it can be reached along the edges."""
+        steps: list[list[int]] = [[] for _ in self.query.nodes]
+        for subject, _, object_ in self.query.edges:
+            steps[object_].append(subject)
+        return tuple(_reachable(node, steps) for node in range(len(steps)))
+
+    @cached_property
+    def descendants(self) -> tuple[frozenset[int], ...]:
+        """For each node, the nodes that can be reached from it along the edges."""
+        steps: list[list[int]] = [[] for _ in self.query.nodes]
+        for subject, _, object_ in self.query.edges:
+            steps[subject].append(object_)
+        return tuple(_reachable(node, steps) for node in range(len(steps)))
 
     @property
     def equal_depth_targets(self) -> tuple[tuple[int, ...], ...]:
@@ -82,8 +95,6 @@ def analyse(query: BoundQuery) -> Dag:
         order=tuple(order) if is_acyclic else (),
         depths=tuple(depths) if is_acyclic else (),
         roles=tuple(_role(target, successors, predecessors) for target in query.targets),
-        ancestors=tuple(_reachable(node, predecessors) for node in range(count)),
-        descendants=tuple(_reachable(node, successors) for node in range(count)),
         is_acyclic=is_acyclic,
         is_connected=is_connected,
         # A connected graph has no cycle exactly if it has one edge less than nodes; parallel edges count as two.

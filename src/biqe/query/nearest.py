@@ -23,18 +23,20 @@ _CHUNK = 20_000
 """Names rated at once; bounds the memory."""
 _LIKE = 0.6
 """Least similarity of a suggestion, the standard library's own threshold."""
+WORSE = 0.15
+"""How much less similar than the best one a suggestion may be."""
 
 
-def nearest(names: Names, wanted: str, limit: int = 3) -> list[int]:
-    """Ids of names like ``wanted``, most similar first; few or none where nothing is like it.
+def nearest(names: Names, wanted: str, limit: int = 3) -> list[tuple[float, int]]:
+    """Similarity and id of names like ``wanted``, most similar first; few or none where nothing is like it.
 
     >>> nearest(Names.of(["borders", "flows_into", "flows_through"]), "flowsThrough", limit=1)
-    [2]
+    [(0.96, 2)]
     """
     scored = sorted(
         (-score, id_) for id_ in _share_letters(names, wanted) if (score := _similarity(names[id_], wanted)) >= _LIKE
     )
-    return [id_ for _, id_ in scored[:limit]]
+    return [(-score, id_) for score, id_ in scored[:limit] if score - scored[0][0] <= WORSE]
 
 
 def local_part(name: str) -> str:

@@ -11,15 +11,17 @@ from collections import deque
 from dataclasses import replace
 
 from biqe.errors import InvalidOption
-from biqe.query.bound import BoundQuery, Edge
+from biqe.query.bound import HIDDEN, BoundQuery, Edge
 
 
 def orient(query: BoundQuery, relation_count: int) -> BoundQuery:
     """The same query with edges that point away from the constants; edge i stays edge i.
 
-    Each edge runs from the end nearer to a constant to the farther one. Where both ends are equally near, it keeps
-    its direction unless that would close a cycle. So the result is acyclic wherever a constant can be reached,
-    except for patterns that join a node to itself. Parts of the query without any constant are left as they are.
+    The nodes are reached from the constants in rounds, nearer ones first, and each edge runs from the end reached
+    first to the other. A hidden variable is reached as soon as one of its neighbours is, so that it leads on to
+    the targets: no mined query ends in a node that nobody asks for. Where both ends are reached at once, the edge
+    keeps its direction unless that would close a cycle. So the result is acyclic wherever a constant can be
+    reached, except for patterns that join a node to itself. Parts without any constant are left as they are.
 
     >>> river, germany, france, city = -1, 7, 8, -1
     >>> query = BoundQuery((river, germany, france, city), ((0, 1, 1), (0, 1, 2), (3, 2, 0)), (0, 3))
@@ -38,21 +40,21 @@ def orient(query: BoundQuery, relation_count: int) -> BoundQuery:
 
 def flips(query: BoundQuery) -> tuple[bool, ...]:
     """For each edge, whether ``orient`` turns it round."""
-    distances = _distances(query)
-    # Only edges between equally near nodes can close a cycle: all others lead strictly away from the constants.
-    level: dict[int, list[int]] = {}
+    rounds = _rounds(query)
+    # Only edges between nodes of one round can close a cycle: all others lead to a later round.
+    within: dict[int, list[int]] = {}
     turned: list[bool] = []
     for subject, _, object_ in query.edges:
-        near, far = distances[subject], distances[object_]
-        if near is None or far is None or subject == object_:
+        first, second = rounds[subject], rounds[object_]
+        if first is None or second is None or subject == object_:
             turned.append(False)
-        elif near != far:
-            turned.append(far < near)
+        elif first != second:
+            turned.append(second < first)
         else:
             # With a way from object to subject, the edge object -> subject cannot close a cycle: there is none yet.
-            turned.append(_leads_to(object_, subject, level))
+            turned.append(_leads_to(object_, subject, within))
             start, end = (object_, subject) if turned[-1] else (subject, object_)
-            level.setdefault(start, []).append(end)
+            within.setdefault(start, []).append(end)
     return tuple(turned)
 
 
@@ -61,21 +63,71 @@ def _turned(edge: Edge, relation_count: int) -> Edge:
     return object_, (relation + relation_count) % (2 * relation_count), subject
 
 
-def _distances(query: BoundQuery) -> list[int | None]:
-    """Edges between each node and the nearest constant; None where no constant can be reached."""
-    neighbours: list[list[int]] = [[] for _ in query.nodes]
+def _rounds(query: BoundQuery) -> list[int | None]:
+    """The round in which each node is reached; None where no constant leads to it.
+
+    It depends on what is joined to what and on the numbers of the nodes, never on the direction of an edge, so
+    turning a query twice is turning it once.
+    """
+    neighbours: list[set[int]] = [set() for _ in query.nodes]
     for subject, _, object_ in query.edges:
-        neighbours[subject].append(object_)
-        neighbours[object_].append(subject)
-    distances: list[int | None] = [0 if value >= 0 else None for value in query.nodes]
-    todo = deque((node, 0) for node in query.anchors)
+        neighbours[subject].add(object_)
+        neighbours[object_].add(subject)
+    distances = _distances(query, neighbours)
+    rounds: list[int | None] = [0 if value >= 0 else None for value in query.nodes]
+    number = 0
+    while True:
+        reached = [
+            node
+            for node, ends in enumerate(neighbours)
+            if rounds[node] is None and any(rounds[end] is not None for end in ends)
+        ]
+        if not reached:
+            return rounds
+        chosen = [node for node in reached if query.nodes[node] == HIDDEN]
+        if not chosen:
+            least = min(distances[node] for node in reached)
+            nearest = [node for node in reached if distances[node] == least]
+            chosen = _one_of_each_group(nearest, query, neighbours, rounds)
+        number += 1
+        for node in chosen:
+            rounds[node] = number
+
+
+def _distances(query: BoundQuery, neighbours: list[set[int]]) -> dict[int, int]:
+    """Edges between each node and the nearest constant, where there is one."""
+    distances = dict.fromkeys(query.anchors, 0)
+    todo = deque(query.anchors)
     while todo:
-        node, distance = todo.popleft()
+        node = todo.popleft()
         for neighbour in neighbours[node]:
-            if distances[neighbour] is None:
-                distances[neighbour] = distance + 1
-                todo.append((neighbour, distance + 1))
+            if neighbour not in distances:
+                distances[neighbour] = distances[node] + 1
+                todo.append(neighbour)
     return distances
+
+
+def _one_of_each_group(
+    targets: list[int], query: BoundQuery, neighbours: list[set[int]], rounds: list[int | None]
+) -> list[int]:
+    """``targets`` without those that hidden variables join to an earlier one.
+
+    Taken together, both would point at the hidden variables between them, which then lead nowhere.
+    """
+    chosen: list[int] = []
+    joined: set[int] = set()
+    for target in targets:
+        if target in joined:
+            continue
+        chosen.append(target)
+        todo, seen = [target], {target}
+        while todo:
+            for neighbour in neighbours[todo.pop()]:
+                if query.nodes[neighbour] == HIDDEN and rounds[neighbour] is None and neighbour not in seen:
+                    seen.add(neighbour)
+                    todo.append(neighbour)
+                    joined |= neighbours[neighbour]
+    return chosen
 
 
 def _leads_to(start: int, end: int, successors: dict[int, list[int]]) -> bool:

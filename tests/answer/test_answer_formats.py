@@ -1,0 +1,304 @@
+"""Every format parses back to the same rows; hostile names stay data."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+import unicodedata
+import xml.etree.ElementTree as ET
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from biqe.answer import formats
+from biqe.errors import InvalidOption
+from biqe.query.bound import TARGET, BoundQuery
+
+NAMESPACE = {"s": "http://www.w3.org/2005/sparql-results#"}
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "\x1b[31mred\x1b[0m",
+    "\x9b2J",
+    "tab\there",
+    "line\nbreak",
+    "carriage\rreturn",
+    'quote " comma , semicolon ;',
+    "a & b ]]> <!-- -->",
+    "=HYPERLINK(1)",
+    "x" * 3000,
+    "\u202egnp.exe",
+    "مدينة",
+    "東京都" * 20,
+    "back\\slash",
+    "null\x00byte",
+    "\u2028separator",
+    "[bold]markup[/bold] :rhine:",
+    " padded ",
+    "e\u0301",
+    "_:b0",
+    "http://example.org/a#b",
+]
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
+
+
+def _answers(toy, name: str, variable: str = "x", label: str | None = None):
+    """One known row and two predicted ones, over entities of hostile names."""
+    entities = ["root", name, name + "2", name + "3"]
+    graph = toy.graph_of([(0, 0, 1)], entities, [f"rel {name}"], {1: label} if label else None)
+    query = BoundQuery((0, TARGET), ((0, 0, 1),), (1,), ("", variable))
+    return toy.ask(graph, query, toy.random_model(1, 4, 1), top=2)
+
+
+def _rows(answers):
+    return [(row[answers.variables[0]], row.status) for row in answers]
+
+
+def _check_all(toy, name: str) -> None:
+    answers = _answers(toy, name)
+    expected = _rows(answers)
+
+    document = json.loads(formats.write(answers, "json"))
+    assert [(row["values"]["x"], row["status"]) for row in document["rows"]] == expected
+    assert document["rows"][1]["missing"][0]["relation"] == f"rel {name}"
+
+    bindings = json.loads(formats.write(answers, "sparql-json"))["results"]["bindings"]
+    kinds = ["bnode" if value.startswith("_:") else "uri" for value, _ in expected]
+    assert [binding["x"]["type"] for binding in bindings] == kinds
+    assert [("_:" * (b["x"]["type"] == "bnode") + b["x"]["value"], b["status"]["value"]) for b in bindings] == expected
+
+    with io.StringIO(formats.write(answers, "csv"), newline="") as stream:
+        header, *rows = csv.reader(stream)
+    assert header == ["x", "status", "probability", "missing"]
+    assert [tuple(row[:2]) for row in rows] == expected
+    assert [float(row[2]) for row in rows] == [row.probability for row in answers]
+
+    header, *lines = formats.write(answers, "tsv").removesuffix("\n").split("\n")
+    assert header == "?x\t?status\t?probability\t?missing"
+    assert [tuple(map(_turtle, line.split("\t")[:2])) for line in lines] == expected
+
+    root = ET.fromstring(formats.write(answers, "xml"))
+    values = [element[0].text or "" for element in root.findall(".//s:result/s:binding[@name='x']", NAMESPACE)]
+    assert values == [_in_xml(value.removeprefix("_:")) for value, _ in expected]
+    statuses = root.findall(".//s:result/s:binding[@name='status']/s:literal", NAMESPACE)
+    assert [element.text for element in statuses] == [status for _, status in expected]
+
+
+def _turtle(term: str) -> str:
+    if term.startswith("_:"):
+        return term
+    return term[1:-1].encode("ascii", "backslashreplace").decode("unicode_escape")
+
+
+def _in_xml(text: str) -> str:
+    return "".join(
+        f"%{ord(c):02X}" if (ord(c) < 32 and c not in "\t\n\r") or c in "\ufffe\uffff" else c for c in text
+    )
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_machine_formats_parse_back(toy, name):
+    _check_all(toy, name)
+
+
+@given(names)
+def test_machine_formats_parse_back_whatever_the_name(toy, name):
+    _check_all(toy, name)
+
+
+@pytest.mark.parametrize("form", ["table", "json", "sparql-json", "tsv", "xml"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_control_character_reaches_the_terminal(toy, name, form):
+    text = formats.write(_answers(toy, name, label=name), form)
+    allowed = "\n" if form != "tsv" else "\n\t"
+    bad = {c for c in text if unicodedata.category(c) in ("Cc", "Zl", "Zp") and c not in allowed}
+    # XML is free to keep a tab or a line feed of a name; neither harms.
+    assert bad <= ({"\t"} if form == "xml" else set())
+    assert not set("\u202e\u2066\u200f") & set(text)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_row_is_one_line_of_plain_text(toy, name):
+    answers = _answers(toy, name)
+    for row in answers:
+        assert str(row).isprintable()
+        assert cell_len(str(row)) < 80
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_table_keeps_to_its_width(toy, name, width):
+    for line in formats.table(_answers(toy, name), width=width).splitlines():
+        assert cell_len(line) <= width
+
+
+@given(names)
+def test_visible_is_printable_and_one_line(name):
+    shown = formats.visible(name)
+    assert len(shown.splitlines()) <= 1
+    assert not any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in shown)
+
+
+@given(names, st.integers(1, 40))
+def test_fit_gives_exactly_the_width(name, width):
+    assert cell_len(formats.fit(formats.visible(name), width)) == width
+
+
+def test_the_table(toy, rivers):
+    answers = toy.ask(rivers.graph, rivers.query, rivers.model, top=2)
+    assert formats.table(answers).splitlines() == [
+        "toy: 2 known, 2 predicted by factor, 0.25 s",
+        "",
+        "?river  ?city          status     prob.  missing links",
+        "Elbe    Dresden        known",
+        "Rhine   Cologne        known",
+        "Rhine   Bonn am Rhein  predicted  0.266  0.84 Bonn am Rhein located_on Rhine",
+        "Elbe    Bonn am Rhein  predicted  0.033  0.11 Bonn am Rhein located_on Elbe",
+    ]
+
+
+def test_a_row_with_two_missing_links_has_a_line_for_each(toy, rivers):
+    answers = toy.ask(rivers.graph, rivers.query, rivers.model, top=49)
+    worst = answers[len(answers) - 1]
+    assert len(worst.missing) == 2
+    lines = formats.table(answers).splitlines()
+    assert "predicted" in lines[-2]
+    assert "predicted" not in lines[-1]
+    assert lines[-1].startswith(" " * 20)
+
+
+def test_known_rows_are_cut_with_a_note_between_known_and_predicted(toy, rivers):
+    answers = toy.ask(rivers.graph, rivers.query, rivers.model, top=1)
+    lines = formats.table(answers, known_rows=1).splitlines()
+    assert lines[0].startswith("toy: 2 known")
+    assert [line.split()[0] for line in lines[3:]] == ["Elbe", "…", "Rhine"]
+    assert lines[4] == "… and 1 more known row"
+    hidden = formats.table(answers, known_rows=0).splitlines()
+    assert hidden[3] == "… and 2 more known rows"
+
+
+def test_colour_changes_nothing_but_colour(toy, rivers):
+    import re
+
+    answers = toy.ask(rivers.graph, rivers.query, rivers.model)
+    coloured = formats.table(answers, colour=True)
+    assert "\x1b[32m" in coloured
+    plain = [line.rstrip() for line in re.sub(r"\x1b\[\d*m", "", coloured).splitlines()]
+    assert plain == formats.table(answers).splitlines()
+
+
+def test_relations_that_are_iris_are_shown_short(toy):
+    graph = toy.graph_of([], ["http://e.org/x#a", "http://e.org/b"], ["http://e.org/on"])
+    query = BoundQuery((0, TARGET), ((0, 0, 1),), (1,), ("", "x"))
+    answers = toy.ask(graph, query, toy.random_model(0, 2, 1), top=2)
+    assert "a on b" in formats.table(answers)
+    assert "<http://e.org/x#a> <http://e.org/on> <http://e.org/b>" in formats.csv(answers)
+
+
+@pytest.mark.parametrize("form", formats.FORMATS)
+def test_no_answers(toy, form):
+    graph = toy.graph_of([], 2, 1)
+    answers = toy.ask(graph, BoundQuery((0, TARGET), ((0, 0, 1),), (1,), ("", "x")), None, mode="known")
+    assert len(answers) == 0 and list(answers) == []
+    text = formats.write(answers, form)
+    if form == "table":
+        assert text == "toy: no answers, 0.25 s"
+    elif form == "json":
+        assert json.loads(text)["rows"] == []
+    elif form == "sparql-json":
+        assert json.loads(text)["results"]["bindings"] == []
+    elif form == "xml":
+        assert not ET.fromstring(text).findall(".//s:result", NAMESPACE)
+    else:
+        assert len(text.splitlines()) == 1
+
+
+@pytest.mark.parametrize("variable", ["status", "probability", "missing"])
+def test_a_variable_called_like_a_column_of_ours_keeps_its_name(toy, variable):
+    answers = _answers(toy, "a", variable)
+    with io.StringIO(formats.csv(answers), newline="") as stream:
+        header = next(csv.reader(stream))
+    assert header[0] == variable
+    assert len(set(header)) == 4
+    assert f"{variable}_" in header
+    assert answers[0][variable] == "a"
+    assert answers[0].status == "known"
+
+
+def test_an_unknown_format(toy, rivers):
+    with pytest.raises(InvalidOption, match="'format' must be one of table, json, .*, xml. Got 'yaml'"):
+        formats.write(toy.ask(rivers.graph, rivers.query, None, mode="known"), "yaml")
+
+
+def test_json_schema(toy, rivers):
+    answers = toy.ask(rivers.graph, rivers.query, rivers.model, top=1)
+    document = json.loads(answers.to_json())
+    assert document["variables"] == ["river", "city"]
+    assert (document["known"], document["predicted"], document["known_complete"]) == (2, 1, True)
+    assert (document["model"], document["source"], document["mode"]) == ("factor", "toy", "both")
+    assert document["labels"] == {"Bonn": "Bonn am Rhein"}
+    assert document["rows"][0] == {
+        "values": {"river": "Elbe", "city": "Dresden"}, "status": "known", "probability": 1.0
+    }  # fmt: skip
+    bonn = document["rows"][2]
+    assert bonn["values"] == {"river": "Rhine", "city": "Bonn"}
+    assert bonn["held"] == [
+        {"subject": "Rhine", "relation": "flows_through", "object": "Germany", "probability": 1.0}
+    ]  # fmt: skip
+    assert bonn["missing"][0]["object"] == "Rhine"
+    assert {entry["status"] for entry in document["marginals"]["city"]} == {"known", "predicted"}
+
+
+def test_answers_are_a_sequence(toy, rivers):
+    answers = toy.ask(rivers.graph, rivers.query, rivers.model, top=3)
+    assert len(answers) == 5
+    assert answers[-1] == list(answers)[4]
+    assert answers[1:3] == [answers[1], answers[2]]
+    assert repr(answers) == "Answers(2 known, 3 predicted)"
+    assert str(answers) == formats.table(answers)
+    with pytest.raises(IndexError):
+        answers[5]
+    row = answers[0]
+    assert repr(row) == "Row(river='Elbe', city='Dresden', status='known', probability=1)"
+    assert len({*answers, *answers}) == 5
+    with pytest.raises(AttributeError, match="no variable 'lake'; it has river, city"):
+        _ = row.lake
+    with pytest.raises(KeyError):
+        row["lake"]
+
+
+def test_with_known(toy, rivers):
+    answers = toy.ask(rivers.graph, rivers.query, rivers.model, top=1)
+    assert answers.with_known(None) is answers
+    cut = answers.with_known(1)
+    assert [row.status for row in cut] == ["known", "predicted"]
+    assert cut[1].missing == answers[2].missing
+    assert not cut.known_complete
+
+
+def test_to_pandas_without_pandas(toy, rivers, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InvalidOption, match="needs the package 'pandas'") as caught:
+        toy.ask(rivers.graph, rivers.query, rivers.model).to_pandas()
+    assert "pip install pandas" in caught.value.hint
+
+
+def test_to_pandas(toy, rivers, monkeypatch):
+    # What is handed to pandas, whether or not it is installed.
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda rows, columns: (rows, columns)))
+    rows, columns = toy.ask(rivers.graph, rivers.query, rivers.model, top=1).to_pandas()
+    assert columns == ["river", "city", "status", "probability", "missing"]
+    assert rows[0] == ("Elbe", "Dresden", "known", 1.0, ())
+    assert rows[2][:3] == ("Rhine", "Bonn", "predicted")
+    assert str(rows[2][4][0]) == "Bonn located_on Rhine"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.5, "0.500"), (1.0, "1.000"), (0.0004, "<0.001"), (0.0, "0.000"), (0.9996, "1.000")]
+)
+def test_probabilities_as_people_read_them(value, shown):
+    assert formats.probability(value) == shown

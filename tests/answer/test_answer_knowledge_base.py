@@ -1,0 +1,209 @@
+"""Opening graphs, models and runs, and asking them; with a small model of random weights on disk."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import biqe
+from biqe.errors import (
+    InvalidOption,
+    SparqlSyntax,
+    UnknownName,
+    UnreadableFile,
+    UnsupportedQuery,
+    VocabularyMismatch,
+)
+from biqe.graph import folder as graph_folder
+from biqe.graph.knowledge_graph import Splits
+from biqe.graph.triples import as_triples
+from biqe.graph.vocabulary import Vocabulary
+from biqe.models import store
+from biqe.models.biqe import BiQE, Config
+
+NAMES = ["Rhine", "Elbe", "Cologne", "Bonn", "Dresden", "Germany", "France"]
+TRAIN = [(0, 0, 5), (0, 0, 6), (1, 0, 5), (2, 1, 0), (4, 1, 1)]
+VALID = [(3, 1, 0)]
+QUESTION = "SELECT ?river ?city WHERE { ?river :flows_through :Germany . ?city :located_on ?river }"
+
+
+def _splits(names=NAMES) -> Splits:
+    vocabulary = Vocabulary(names, ["flows_through", "located_on"], {3: "Bonn am Rhein"})
+    return Splits(vocabulary, as_triples(TRAIN), as_triples(VALID))
+
+
+def _save_model(folder: Path, splits: Splits, **options) -> None:
+    torch.manual_seed(0)
+    config = Config(width=16, layers=1, heads=2, feed_forward=16, **options)
+    model = BiQE(config, len(splits.vocabulary.entities), len(splits.vocabulary.relations))
+    store.save(model, folder, vocabulary=splits.vocabulary, graph_fingerprint=splits.fingerprint)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Path:
+    """A graph folder ``kg`` and a run folder ``run`` with a model of random weights."""
+    root = tmp_path_factory.mktemp("world")
+    splits = _splits()
+    graph_folder.save(splits, root / "kg")
+    (root / "run").mkdir()
+    record = {"graph": {"name": "kg", "path": str(root / "kg"), "fingerprint": splits.fingerprint}}
+    (root / "run" / "run.json").write_text(json.dumps(record))
+    _save_model(root / "run" / "model", splits)
+    return root
+
+
+def test_a_run_gives_known_then_predicted(world):
+    answers = biqe.open(world / "run").ask(QUESTION, top=5)
+    assert [(row.river, row.city) for row in answers if row.status == "known"] == [
+        ("Elbe", "Dresden"), ("Rhine", "Bonn"), ("Rhine", "Cologne")
+    ]  # fmt: skip
+    assert answers.model == "biqe"
+    assert answers.predicted_count == 5
+    assert all(row.missing for row in answers[3:])
+    assert all(0 < row.probability < 1 for row in answers[3:])
+    assert 0 < answers.seconds < 60
+
+
+def test_probabilities_of_all_tuples_sum_to_one(world):
+    answers = biqe.open(world / "run").ask(QUESTION, mode="predicted", top=49, width=49)
+    kept = biqe.open(world / "run", known="train").ask(QUESTION, mode="predicted", top=49, width=49)
+    # The rows that are left out as known are all that is missing from 1.
+    assert len(answers) == 46 and len(kept) == 47
+    total = sum(row.probability for row in kept)
+    bonn = next(row for row in kept if (row.river, row.city) == ("Rhine", "Bonn"))
+    assert sum(row.probability for row in answers) == pytest.approx(total - bonn.probability, rel=1e-5)
+    assert total < 1.0
+
+
+@pytest.mark.parametrize("known", ["complete", "train"])
+def test_what_counts_as_known(world, known):
+    kb = biqe.open(world / "kg", known=known)
+    cities = [row.city for row in kb.ask("SELECT ?city { ?city :located_on :Rhine }")]
+    assert cities == (["Bonn", "Cologne"] if known == "complete" else ["Cologne"])
+
+
+def test_the_graph_says_what_counts_as_known(world, tmp_path):
+    graph_folder.save(_splits(), tmp_path / "kg", extra={"known": "train"})
+    assert biqe.open(tmp_path / "kg").known == "train"
+    assert biqe.open(tmp_path / "kg", known="complete").known == "complete"
+    assert biqe.open(world / "kg").known == "complete"
+    with pytest.raises(InvalidOption, match="'known' must be one of complete, train. Got 'test'"):
+        biqe.open(tmp_path / "kg", known="test")
+
+
+def test_a_graph_alone_answers_what_is_known_and_refuses_to_predict(world):
+    kb = biqe.open(world / "kg")
+    answers = kb.ask(QUESTION)
+    assert (answers.known_count, answers.predicted_count, answers.model) == (3, 0, None)
+    with pytest.raises(InvalidOption, match="a graph without a model") as caught:
+        kb.ask(QUESTION, mode="predicted")
+    assert "biqe train" in caught.value.hint
+
+
+def test_a_model_folder_needs_its_graph(world):
+    with pytest.raises(InvalidOption, match="a model without its graph") as caught:
+        biqe.open(world / "run" / "model")
+    assert "--graph" in caught.value.hint
+    answers = biqe.open(world / "run" / "model", graph=world / "kg").ask(QUESTION, top=1)
+    assert answers.predicted_count == 1
+
+
+def test_a_graph_that_was_moved(world, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps({"graph": {"path": str(tmp_path / "gone")}}))
+    with pytest.raises(UnreadableFile, match="no longer at .*gone") as caught:
+        biqe.open(run)
+    assert "--graph DIR" in caught.value.hint
+    assert biqe.open(run, graph=world / "kg").ask(QUESTION, mode="known").known_count == 3
+
+
+def test_a_graph_beside_the_run(world, tmp_path):
+    graph_folder.save(_splits(), tmp_path / "kg")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text(json.dumps({"graph": {"path": "../kg"}}))
+    assert biqe.open(tmp_path / "run").ask(QUESTION, mode="known").known_count == 3
+
+
+def test_another_graph_is_refused_even_for_known_answers(world, tmp_path):
+    graph_folder.save(_splits([*NAMES[:-1], "Poland"]), tmp_path / "other")
+    with pytest.raises(VocabularyMismatch, match="knows 7 entities .* built from different files"):
+        biqe.open(world / "run", graph=tmp_path / "other")
+
+
+def test_more_facts_about_the_same_names_are_welcome(world, tmp_path):
+    splits = _splits()
+    graph_folder.save(Splits(splits.vocabulary, as_triples([*TRAIN, *VALID, (4, 1, 0)])), tmp_path / "grown")
+    answers = biqe.open(world / "run", graph=tmp_path / "grown").ask("SELECT ?c { ?c :located_on :Rhine }", top=1)
+    assert answers.known_count == 3
+    assert answers.predicted_count == 1
+
+
+def test_a_run_without_a_model_yet(world, tmp_path):
+    (tmp_path / "run.json").write_text((world / "run" / "run.json").read_text())
+    kb = biqe.open(tmp_path)
+    assert kb.ask(QUESTION, mode="known").known_count == 3
+    with pytest.raises(UnreadableFile, match="has no model yet") as caught:
+        kb.ask(QUESTION)
+    assert "--mode known" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"graph": null}', '{"graph": {"path": 3}}', "{"])
+def test_a_damaged_run_file(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(UnreadableFile, match=r"run.json is damaged"):
+        biqe.open(tmp_path)
+
+
+def test_names_that_nobody_knows(world, tmp_path):
+    with pytest.raises(UnknownName, match="neither a folder nor an embedded graph"):
+        biqe.open(tmp_path / "nowhere")
+    with pytest.raises(UnreadableFile, match="is not a graph folder"):
+        biqe.open(tmp_path)
+    kb = biqe.open(world / "run")
+    with pytest.raises(UnknownName, match="Germny") as caught:
+        kb.ask("SELECT ?r { ?r :flows_through :Germny }")
+    assert "Germany" in caught.value.hint
+    with pytest.raises(SparqlSyntax):
+        kb.ask("SELECT")
+
+
+def test_a_query_that_the_model_cannot_read(world):
+    kb = biqe.open(world / "run")
+    apart = "SELECT ?a ?b { ?a :flows_through :Germany . ?b :located_on :Elbe }"
+    with pytest.raises(UnsupportedQuery, match="separate parts") as caught:
+        kb.ask(apart)
+    assert "--mode known" in caught.value.hint
+    assert kb.ask(apart, mode="known").known_count == 2
+
+
+def test_a_model_that_reads_patterns_as_written(tmp_path, world):
+    _save_model(tmp_path / "model", _splits(), inverses=False)
+    answers = biqe.open(tmp_path / "model", graph=world / "kg").ask(QUESTION, top=3)
+    assert answers.predicted_count == 3
+    assert not biqe.open(tmp_path / "model", graph=world / "kg").predictor.inverses
+
+
+def test_options_are_checked_before_anything_is_loaded(world):
+    with pytest.raises(InvalidOption, match="'mode' must be one of"):
+        biqe.open(world / "run").ask("not even SPARQL", mode="all")
+
+
+def test_known_answers_need_no_torch(world):
+    script = (
+        "import sys, biqe\n"
+        f"rows = biqe.open({str(world / 'run')!r}).ask({QUESTION!r}, mode='known')\n"
+        "assert len(rows) == 3 and str(rows[0])\n"
+        "assert 'torch' not in sys.modules, 'torch was loaded'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+
+
+def test_repr(world):
+    assert "7 entities, 2 relations" in repr(biqe.open(world / "kg"))

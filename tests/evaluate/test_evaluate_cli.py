@@ -1,0 +1,132 @@
+"""``biqe evaluate`` from end to end on a small graph with an untrained model."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from biqe.benchmarks import write_release
+from biqe.cli import main
+from biqe.evaluate import Report, evaluate
+from biqe.graph import folder as graph_folder
+from biqe.graph.knowledge_graph import Splits
+from biqe.graph.triples import as_triples
+from biqe.graph.vocabulary import Vocabulary
+from biqe.mine import folder as mined_folder
+from biqe.mine.dataset import MineConfig, mine
+from biqe.models import _catalogue, store
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A graph, a mined set, a model and a release, in folders."""
+    place = tmp_path_factory.mktemp("world")
+    rng = np.random.default_rng(0)
+    vocabulary = Vocabulary([f"e{n}" for n in range(60)], [f"r{n}" for n in range(4)])
+    triples = as_triples(np.column_stack([rng.integers(size, size=600) for size in (60, 4, 60)]))
+    part = rng.integers(3, size=len(triples))
+    splits = Splits(vocabulary, *(as_triples(triples[part == number]) for number in range(3)))
+    graph_folder.save(splits, place / "graph")
+    mined = mine(splits, MineConfig(paths=50, dags=20, eval_paths=150, eval_dags=40, train_filters=False), threads=1)
+    mined_folder.save(mined, place / "cq")
+    torch.manual_seed(0)
+    options = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32}
+    model = _catalogue.build("biqe", options, 60, 4)
+    store.save(model, place / "run" / "model", vocabulary=vocabulary, graph_fingerprint=splits.fingerprint)
+    write_release(mined["valid"], vocabulary, place / "release", split="dev")
+    return SimpleNamespace(place=place, splits=splits, mined=mined, model=model)
+
+
+def run(capsys, *words):
+    code = main(["evaluate", *map(str, words)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_a_set(world, capsys):
+    code, out, err = run(capsys, world.place / "run", "--set", world.place / "cq", "--split", "valid", "--threads", 1)
+    assert code == 0, err
+    assert "all targets" in out
+    assert "intersection" in out
+    assert "complete graph" in out
+    report = Report.load(world.place / "run" / "reports" / "cq-valid-complete.json")
+    assert report.metrics == evaluate(world.model, world.mined["valid"]).metrics
+    assert report.fingerprints["vocabulary"] == world.splits.vocabulary.fingerprint
+    assert report.fingerprints["graph"] == world.splits.fingerprint
+
+
+def test_json_is_one_document_and_the_file_holds_the_same(world, capsys, tmp_path):
+    code, out, err = run(capsys, world.place / "run" / "model", "--set", world.place / "cq", "--split", "test",
+                         "--filter-graph", "split", "--json", "--out", tmp_path / "r.json")  # fmt: skip
+    assert code == 0, err
+    printed = json.loads(out)
+    assert printed == json.loads((tmp_path / "r.json").read_text())
+    assert (printed["filter_graph"], printed["notes"]["split"]) == ("split", "test")
+    assert not (world.place / "run" / "model" / "reports").exists()
+
+
+def test_a_release_gives_the_figures_of_the_set_it_was_written_from(world, capsys):
+    code, out, err = run(capsys, world.place / "run", "--release", world.place / "release", "--split", "dev", "--json")
+    assert code == 0, err
+    printed = json.loads(out)
+    assert (printed["filter_graph"], printed["notes"]["filters"]) == ("split", "released")
+    expected = evaluate(world.model, world.mined["valid"], filter_graph="split").metrics["realistic"]
+    assert printed["overall"]["metrics"]["realistic"] == pytest.approx(expected, rel=1e-3)
+    assert (world.place / "run" / "reports" / "release-dag-dev-split.json").is_file()
+
+
+def test_complete_filters_of_a_release_are_computed(world, capsys):
+    words = (world.place / "run", "--release", world.place / "release", "--filter-graph", "complete")
+    code, _, err = run(capsys, *words)
+    assert code == 2
+    assert "--graph" in err
+    code, out, err = run(capsys, *words, "--graph", world.place / "graph", "--json")
+    assert code == 0, err
+    printed = json.loads(out)
+    assert printed["notes"]["filters"] == "computed from the graph"
+    expected = evaluate(world.model, world.mined["valid"], filter_graph="complete").metrics["realistic"]
+    assert printed["overall"]["metrics"]["realistic"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_another_vocabulary_is_refused(world, capsys, tmp_path):
+    names = [*world.splits.vocabulary.entities]
+    other = Vocabulary([names[1], names[0], *names[2:]], world.splits.vocabulary.relations)
+    store.save(world.model, tmp_path / "model", vocabulary=other, graph_fingerprint="0")
+    code, out, err = run(capsys, tmp_path, "--set", world.place / "cq")
+    assert (code, out) == (2, "")
+    assert "VocabularyMismatch" in err
+    assert not (tmp_path / "reports").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give either --set or --release; neither"),
+        (["--set", "{place}/cq", "--release", "{place}/release"], "not both"),
+        (["--set", "{place}/cq", "--kind", "dag"], "--kind is for --release only"),
+        (["--set", "{place}/cq", "--split", "nowhere"], "no split 'nowhere'"),
+        (["--set", "{place}/cq", "--filter-graph", "reach"], "no filters from the 'reach' graph"),
+        (["--set", "{place}/cq", "--filter-graph", "moon"], "complete, split, reach"),
+        (["--set", "{place}/graph"], "not a mined set"),
+        (["--release", "{place}/cq"], "no file with DAG queries"),
+        (["--release", "{place}/release", "--split", "test"], "no file with DAG queries of split 'test'"),
+        (["--release", "{place}/release", "--kind", "path"], "no file with path queries"),
+    ],
+)
+def test_bad_input_gets_one_paragraph_and_exit_code_2(world, capsys, words, message):
+    code, out, err = run(capsys, world.place / "run", *(word.format(place=world.place) for word in words))
+    assert (code, out) == (2, "")
+    assert message in " ".join(err.split())
+    assert "Traceback" not in err
+
+
+def test_runs_without_a_model(world, capsys, tmp_path):
+    code, _, err = run(capsys, tmp_path / "nothing", "--set", world.place / "cq")
+    assert code == 2
+    assert "is not a folder" in " ".join(err.split())
+    (tmp_path / "run.json").write_text("{}")
+    code, _, err = run(capsys, tmp_path, "--set", world.place / "cq")
+    assert code == 2
+    assert "no model yet" in " ".join(err.split())

@@ -1,0 +1,134 @@
+"""biqe import, stats and find, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from biqe.cli import main
+from biqe.graph import folder
+
+File = Callable[[str, str | bytes], Path]
+TRIPLES = "".join(f"e{i % 20}\tr{i % 3}\te{i * 7 % 20}\n" for i in range(200))
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_import_stats_find(file: File, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = file("g.tsv", TRIPLES + "e1\tr0\te1\ne1\tr0\te1\n# note\n")
+    labels = file("labels.tsv", "e1\tFirst\tthe first of all\n")
+    out = tmp_path / "kg" / "g"
+    code, text, _ = run(capsys, "import", source, "--out", out, "--labels", labels)
+    assert code == 0
+    assert "20 entities, 3 relations" in " ".join(text.split())
+    assert "drawn at random" in text
+    assert "repeated triples" in text
+    splits = folder.load(out)
+    assert len(splits.valid) == round(len(splits["complete"].triples) * 0.05)
+    assert set(splits.train[:, [0, 2]].ravel()) == set(range(20))
+
+    code, text, _ = run(capsys, "stats", out)
+    assert code == 0
+    assert all(len(line) <= 80 for line in text.splitlines() if str(out) not in line)
+    assert "most frequent relations" in text
+    code, text, _ = run(capsys, "stats", out, "--json")
+    report = json.loads(text)
+    assert (report["entities"], report["relations"]) == (20, 3)
+    assert sum(part["triples"] for part in report["splits"]) == report["triples"]
+
+    code, text, _ = run(capsys, "find", out, "first")
+    assert (code, text) == (0, "e1  First, the first of all\n")
+    code, text, _ = run(capsys, "find", out, "e1", "--json", "--limit", 2)
+    assert [row["name"] for row in json.loads(text)["found"]] == ["e1", "e10"]
+    code, text, errors = run(capsys, "find", out, "nobody")
+    assert (code, text) == (0, "")
+    assert "nothing in" in errors
+
+
+def test_import_as_json_and_without_split(file: File, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text, _ = run(capsys, "import", file("g.tsv", TRIPLES), "--out", tmp_path / "g", "--split", "none", "--json")
+    report = json.loads(text)
+    assert code == 0
+    assert report["source"]["split"] == "none"
+    assert report["triples"]["valid"] == report["triples"]["test"] == 0
+    assert report["source"]["files"] == ["g.tsv"]
+
+
+def test_the_seed_decides_the_split(file: File, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = file("g.tsv", TRIPLES)
+    prints = []
+    for number, seed in enumerate((1, 1, 2)):
+        code, text, _ = run(
+            capsys, "import", source, "--out", tmp_path / str(number), "--split", "0.1,0.2", "--seed", seed, "--json"
+        )
+        assert code == 0
+        prints.append(json.loads(text)["fingerprint"])
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_unseen_entities_are_kept_and_told(file: File, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file("d/train.txt", "a\tr\tb\n")
+    source = file("d/valid.txt", "a\tr\tc\n").parent
+    code, text, errors = run(capsys, "import", source, "--out", tmp_path / "g")
+    assert code == 0
+    assert "3 entities" in text
+    assert "as the files give them" in text
+    assert "entities without a triple in train: 1 of valid, 0 of test" in " ".join(errors.split())
+    assert "the test split is empty" in errors
+    code, text, _ = run(capsys, "stats", tmp_path / "g")
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["g.tsv", "--split", "0.5"], "two shares or none"),
+        (["g.tsv", "--split", "0.5,0.6"], "sum to less than 1"),
+        (["g.tsv", "--split", "nan,0"], "sum to less than 1"),
+        (["g.tsv", "--format", "xls"], "format must be one of"),
+        (["nowhere.tsv"], "does not exist"),
+        (["bad.tsv"], "bad.tsv, line 2: 1 column where 3 are expected"),
+        (["d", "--split", "0.1,0.1"], "has splits of its own"),
+        (["g.tsv", "--labels", "nolabels.tsv"], "labels file"),
+    ],
+)
+def test_bad_input_ends_with_code_2(
+    file: File, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], message: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    file("g.tsv", TRIPLES)
+    file("bad.tsv", "a\tr\tb\nnonsense\n")
+    file("d/train.tsv", TRIPLES)
+    code, text, errors = run(capsys, "import", *arguments, "--out", "kg")
+    assert (code, text) == (2, "")
+    assert message in " ".join(errors.split())
+    assert "Traceback" not in errors
+    assert not (tmp_path / "kg").exists()
+
+
+def test_existing_places(file: File, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = file("g.tsv", TRIPLES), tmp_path / "g"
+    assert run(capsys, "import", source, "--out", out)[0] == 0
+    before = folder.load(out).fingerprint
+    code, _, errors = run(capsys, "import", file("h.tsv", "a\tr\tb\n"), "--out", out)
+    assert code == 2
+    assert "--force" in errors
+    assert folder.load(out).fingerprint == before
+    assert run(capsys, "import", tmp_path / "h.tsv", "--out", out, "--force")[0] == 0
+    assert folder.load(out).fingerprint != before
+    code, _, errors = run(capsys, "import", source, "--out", source.parent, "--force")
+    assert code == 2
+    assert "is not a graph folder" in " ".join(errors.split())
+    assert source.read_text() == TRIPLES
+    for command in (["stats", tmp_path], ["find", tmp_path, "x"], ["stats", tmp_path / "none"]):
+        code, _, errors = run(capsys, *command)
+        assert code == 2
+        assert "Traceback" not in errors

@@ -1,0 +1,164 @@
+"""The graph folder: what is written is read, whole or not at all, and nothing else is ever overwritten."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from biqe.errors import InvalidOption, RunFailed, UnreadableFile
+from biqe.graph import folder
+from biqe.graph.knowledge_graph import Splits
+from biqe.graph.triples import as_triples
+from biqe.graph.vocabulary import Vocabulary
+
+
+@pytest.fixture
+def splits() -> Splits:
+    vocabulary = Vocabulary(["Rhine", "Köln", "Elbe"], ["r", "s"], {1: "Cologne"}, {1: "city"})
+    return Splits(vocabulary, as_triples([(0, 0, 1), (2, 1, 1)]), as_triples([(1, 0, 0)]))
+
+
+def test_what_is_written_is_read(splits: Splits, tmp_path: Path) -> None:
+    manifest = folder.save(splits, tmp_path / "deep" / "g", prefixes={"": "http://e/"}, extra={"known": "train"})
+    again = folder.load(tmp_path / "deep" / "g")
+    assert list(again.vocabulary.entities) == ["Rhine", "Köln", "Elbe"]
+    assert list(again.vocabulary.relations) == ["r", "s"]
+    assert (dict(again.vocabulary.labels), dict(again.vocabulary.descriptions)) == ({1: "Cologne"}, {1: "city"})
+    for split in ("train", "valid", "test"):
+        np.testing.assert_array_equal(again[split].triples, splits[split].triples)
+        assert again[split].triples.shape[1] == 3
+    assert again.fingerprint == splits.fingerprint == manifest["fingerprint"]
+    assert again.vocabulary.fingerprint == splits.vocabulary.fingerprint
+    assert again.vocabulary.entities.find("Köln") == 1
+    assert again.vocabulary.entities.find("Koeln") is None
+    read = folder.load_manifest(tmp_path / "deep" / "g")
+    assert (read["prefixes"], read["source"], read["triples"]["valid"]) == ({"": "http://e/"}, {"known": "train"}, 1)
+    folder.verify(tmp_path / "deep" / "g")
+    assert not [path for path in (tmp_path / "deep").iterdir() if path.name.startswith(".")]
+
+
+def test_equal_graphs_make_equal_files(splits: Splits, tmp_path: Path) -> None:
+    folder.save(splits, tmp_path / "a")
+    folder.save(folder.load(tmp_path / "a"), tmp_path / "b")
+    for path in sorted((tmp_path / "a").iterdir()):
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_an_existing_graph_is_replaced_only_by_force(splits: Splits, tmp_path: Path) -> None:
+    place = tmp_path / "g"
+    folder.save(splits, place)
+    smaller = Splits(splits.vocabulary, splits.train)
+    with pytest.raises(InvalidOption, match="already holds a graph") as caught:
+        folder.save(smaller, place)
+    assert "--force" in (caught.value.hint or "")
+    assert folder.load(place).fingerprint == splits.fingerprint
+    folder.save(smaller, place, force=True)
+    assert folder.load(place).fingerprint == smaller.fingerprint
+    # Arrays that were loaded before stay readable: the old files live on until nobody holds them.
+    assert [path.name for path in tmp_path.iterdir()] == ["g"]
+
+
+def test_a_graph_can_be_saved_over_itself(splits: Splits, tmp_path: Path) -> None:
+    folder.save(splits, tmp_path / "g")
+    loaded = folder.load(tmp_path / "g")
+    folder.save(loaded, tmp_path / "g", force=True)
+    assert loaded.train.tolist() == splits.train.tolist()
+    folder.verify(tmp_path / "g")
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_nothing_else_is_ever_overwritten(splits: Splits, tmp_path: Path, force: bool) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "manifest.json").write_text('{"kind": "biqe run", "version": 1}')
+    os.symlink(tmp_path / "nowhere", tmp_path / "link")
+    for name in ("file", "full", "other", "link"):
+        with pytest.raises(InvalidOption, match="is not a graph folder"):
+            folder.save(splits, tmp_path / name, force=force)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert (tmp_path / "full" / "mine.txt").read_text() == "mine"
+    (tmp_path / "empty").mkdir()
+    folder.save(splits, tmp_path / "empty")
+    folder.verify(tmp_path / "empty")
+
+
+def test_a_failed_write_leaves_the_old_graph(splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.save(splits, tmp_path / "g")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for target, name in ((np, "save"), (os, "fsync")):
+        with monkeypatch.context() as patch:
+            patch.setattr(target, name, full)
+            with pytest.raises(RunFailed, match="No space left on device"):
+                folder.save(Splits(splits.vocabulary, splits.valid), tmp_path / "g", force=True)
+    real = Path.rename
+
+    def rename_once(self: Path, target: Path) -> Path:
+        if self.name.endswith(".new"):
+            full()
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename_once)
+    with pytest.raises(RunFailed):
+        folder.save(Splits(splits.vocabulary, splits.valid), tmp_path / "g", force=True)
+    folder.verify(tmp_path / "g")
+    assert folder.load(tmp_path / "g").fingerprint == splits.fingerprint
+    assert [path.name for path in tmp_path.iterdir()] == ["g"]
+
+
+def test_damage_is_noticed(splits: Splits, tmp_path: Path) -> None:
+    whole = tmp_path / "g"
+    folder.save(splits, whole)
+
+    def broken(name: str, change) -> Path:
+        place = tmp_path / "broken"
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(whole, place)
+        change(place / name)
+        return place
+
+    for name in ("train.npy", "entities.blob.npy", "labels.ids.npy"):
+        with pytest.raises(UnreadableFile, match="is missing"):
+            folder.load(broken(name, Path.unlink))
+        with pytest.raises(UnreadableFile, match="is damaged"):
+            folder.load(broken(name, lambda path: path.write_bytes(path.read_bytes()[:-1])))
+        place = broken(name, lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\x07"))
+        with pytest.raises(UnreadableFile, match="checksum"):
+            folder.verify(place)
+
+    def manifest(change) -> Path:
+        def rewrite(path: Path) -> None:
+            content = json.loads(path.read_text())
+            change(content)
+            path.write_text(json.dumps(content))
+
+        return broken("manifest.json", rewrite)
+
+    with pytest.raises(UnreadableFile, match="version 2; this program reads version 1"):
+        folder.load(manifest(lambda content: content.update(version=2)))
+    with pytest.raises(UnreadableFile, match="kind 'biqe run'"):
+        folder.load(manifest(lambda content: content.update(kind="biqe run")))
+    with pytest.raises(UnreadableFile, match="its arrays hold"):
+        folder.load(manifest(lambda content: content.update(entities=7)))
+    with pytest.raises(UnreadableFile, match="fingerprint"):
+        folder.verify(manifest(lambda content: content.update(fingerprint="0" * 16)))
+    for key in ("files", "fingerprint", "triples"):
+        with pytest.raises(UnreadableFile, match="is damaged"):
+            folder.load(manifest(lambda content, key=key: content.pop(key)))
+    with pytest.raises(UnreadableFile, match="is damaged"):
+        folder.load(broken("manifest.json", lambda path: path.write_text("{")))
+    with pytest.raises(UnreadableFile, match="is not a graph folder"):
+        folder.load(broken("manifest.json", lambda path: path.write_text("[]")))
+    with pytest.raises(UnreadableFile, match=r"it has no manifest\.json"):
+        folder.load(broken("manifest.json", Path.unlink))
+    with pytest.raises(UnreadableFile, match="does not exist"):
+        folder.load(tmp_path / "nowhere")

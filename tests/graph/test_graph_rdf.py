@@ -1,0 +1,185 @@
+"""N-Triples, N-Quads, Turtle, TriG and RDF/XML."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from biqe.errors import BadLine, EmptyResult, UnreadableFile
+from biqe.graph.prefixes import choose_prefixes, namespace_of
+from biqe.graph.read import ReadGraph, read_graph
+from biqe.graph.vocabulary import Vocabulary
+
+File = Callable[[str, str | bytes], Path]
+
+
+def named(graph: ReadGraph) -> set[tuple[str, str, str]]:
+    entities, relations = graph.vocabulary.entities, graph.vocabulary.relations
+    return {(entities[s], relations[r], entities[o]) for s, r, o in graph.splits.train.tolist()}
+
+
+E = "http://example.org/"
+EXPECTED = {(E + "Rhine", E + "flows_through", E + "Germany"), (E + "Köln", E + "located_on", E + "Rhine")}
+NTRIPLES = f"""<{E}Rhine> <{E}flows_through> <{E}Germany> .
+# a comment
+<{E}K\\u00F6ln> <{E}located_on> <{E}Rhine> .
+<{E}Rhine> <{E}length> "1233"^^<http://www.w3.org/2001/XMLSchema#integer> .
+<{E}Rhine> <http://www.w3.org/2000/01/rdf-schema#label> "Rhein"@de .
+<{E}Rhine> <http://www.w3.org/2000/01/rdf-schema#label> "the Rhine" .
+<{E}Rhine> <http://www.w3.org/2000/01/rdf-schema#label> "Rhine\\n river"@en-GB .
+<{E}Rhine> <http://www.w3.org/2000/01/rdf-schema#label> "Rhine again"@en .
+<{E}Oder> <http://www.w3.org/2000/01/rdf-schema#label> "Oder" .
+<{E}Germany> <http://www.w3.org/2000/01/rdf-schema#label> "Deutschland"@de .
+"""
+TURTLE = f"""@prefix : <{E}> .
+@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
+:Rhine :flows_through :Germany ; :length 1233 ;
+  rdfs:label "Rhein"@de, "the Rhine", "Rhine river"@en-GB, "Rhine again"@en .
+:Köln :located_on :Rhine .
+:Oder rdfs:label "Oder" . :Germany rdfs:label "Deutschland"@de .
+"""
+RDFXML = f"""<?xml version="1.0" encoding="UTF-8"?>
+<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:e="{E}"
+  xmlns:rdfs="http://www.w3.org/2000/01/rdf-schema#">
+ <rdf:Description rdf:about="{E}Rhine">
+  <e:flows_through rdf:resource="{E}Germany"/>
+  <e:length>1233</e:length>
+  <rdfs:label xml:lang="de">Rhein</rdfs:label>
+  <rdfs:label>the Rhine</rdfs:label>
+  <rdfs:label xml:lang="en-GB">Rhine river</rdfs:label>
+  <rdfs:label xml:lang="en">Rhine again</rdfs:label>
+ </rdf:Description>
+ <rdf:Description rdf:about="{E}Köln"><e:located_on rdf:resource="{E}Rhine"/></rdf:Description>
+ <rdf:Description rdf:about="{E}Oder"><rdfs:label>Oder</rdfs:label></rdf:Description>
+ <rdf:Description rdf:about="{E}Germany"><rdfs:label xml:lang="de">Deutschland</rdfs:label></rdf:Description>
+</rdf:RDF>
+"""
+NQUADS = NTRIPLES.replace(" .\n", " <http://example.org/graph> .\n")
+TRIG = TURTLE.replace(":Köln :located_on :Rhine .", ":graph { :Köln :located_on :Rhine }")
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize(
+    "change", [lambda text: text, lambda text: "\ufeff" + text, lambda text: text.replace("\n", "\r\n")]
+)
+@pytest.mark.parametrize(
+    ("name", "content", "in_graphs"),
+    [("g.nt", NTRIPLES, 0), ("g.nq", NQUADS, 9), ("g.ttl", TURTLE, 0), ("g.trig", TRIG, 1), ("g.rdf", RDFXML, 0)],
+)
+def test_one_graph_in_every_format(
+    file: File, name: str, content: str, in_graphs: int, change: Callable[[str], str], fast: bool
+) -> None:
+    data = change(content).encode()
+    for path in (file(name, data), file(name + ".gz", gzip.compress(data))):
+        graph = read_graph([path], fast=fast)
+        assert named(graph) == EXPECTED
+        labels = {graph.vocabulary.entities[entity]: label for entity, label in graph.vocabulary.labels.items()}
+        assert labels == {E + "Rhine": "Rhine river", E + "Germany": "Deutschland"}
+        counts = graph.counts
+        assert (counts.triples, counts.literals, counts.labels, counts.labels_unused) == (2, 7, 2, 1)
+        assert counts.named_graph == in_graphs
+        assert graph.prefixes[""] == E
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_blank_nodes_are_entities_of_their_file(file: File, fast: bool) -> None:
+    one = file("one.nt", "_:a <http://r/r> _:b .\n")
+    two = file("two.nt", "_:a <http://r/r> <http://e/c> .\n")
+    assert named(read_graph([one, two], fast=fast)) == {
+        ("_:a", "http://r/r", "_:b"),
+        ("_:-1-a", "http://r/r", "http://e/c"),
+    }
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_folder_of_splits_is_one_space_of_labels(file: File, fast: bool) -> None:
+    file("g/train.nt", "_:a <http://r/r> _:b .\n")
+    graph = read_graph([file("g/test.nt", "_:b <http://r/r> _:a .\n").parent], fast=fast)
+    assert list(graph.vocabulary.entities) == ["_:a", "_:b"]
+
+
+def test_nodes_without_a_label_get_the_same_names_at_every_reading(file: File) -> None:
+    path = file("g.ttl", "@prefix : <http://e/> . :a :b [ :c :d ] . _:x :b :a . :l :m ( :a ) .")
+    first, second = read_graph([path]), read_graph([path])
+    assert first.splits.fingerprint == second.splits.fingerprint
+    assert {"_:-1", "_:-2", "_:x"} <= set(first.vocabulary.entities)
+
+
+def test_statements_about_statements_are_counted(file: File) -> None:
+    nested = "<http://e/a> <http://r/r> <<( <http://e/a> <http://r/r> <http://e/b> )>> .\n"
+    for fast in (False, True):
+        graph = read_graph([file("g.nt", nested + "<http://e/a> <http://r/r> <http://e/b> .\n")], fast=fast)
+        assert (graph.counts.nested, graph.counts.triples) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("g.nt", "<http://a/b> <http://a/b> <http://a/b> .\n<http://a/b> <http://a/b> .\n", 2),
+        ("g.nt", "<http://a/b> <http://a/b> <http://a/b>\n", 1),
+        ("g.nt", "# x\n<http://a/b> <http://a/b> <http://a/b>\n\n<http://a/b> <http://a/b> <http://a/b> .\n", 2),
+        ("g.nt", "\n\n<a> <http://a/b> <http://a/b> .\n", 3),
+        ("g.nt", b"<http://a/b> <http://a/b> <http://a/\xff> .\n", 1),
+        ("g.nt", "<http://a/b> <http://a/b> <http://a/b> <http://a/g> .\n", 1),
+        ("g.nq", "<http://a/b> <http://a/b> <http://a/b> <http://a/g> .\n\n<http://a/b> <http://a/b> 1 .\n", 3),
+        ("g.ttl", "@prefix : <http://e/> .\n:a :b\n :c d .\n", 3),
+        ("g.ttl", "@prefix : <http://e/> .\n:a :b :c .\n:a :b x:c .\n", 3),
+        ("g.rdf", RDFXML.replace("</rdf:RDF>", "</rdf:RD>"), 15),
+        ("g.rdf", RDFXML[: RDFXML.index("</rdf:RDF>")], None),
+        ("g.rdf", RDFXML[: RDFXML.index("<e:length>") + 3], None),
+        ("g.ttl", TURTLE[:-30], None),
+    ],
+)
+@pytest.mark.parametrize("fast", [False, True])
+def test_bad_lines_are_named(file: File, name: str, content: str | bytes, line: int | None, fast: bool) -> None:
+    path = file(name, content)
+    with pytest.raises(UnreadableFile, match=name) as caught:
+        read_graph([path], fast=fast)
+    if line is not None:
+        assert isinstance(caught.value, BadLine)
+        assert caught.value.line == line
+
+
+def test_relative_names_are_refused_with_a_hint(file: File) -> None:
+    with pytest.raises(BadLine, match="No scheme") as caught:
+        read_graph([file("g.ttl", "<a> <b> <c> .")])
+    assert "base" in (caught.value.hint or "")
+
+
+def test_literals_alone_make_no_graph(file: File) -> None:
+    path = file("g.nt", '<http://e/a> <http://r/r> "x" .\n')
+    for fast in (False, True):
+        with pytest.raises(EmptyResult, match="no triple between entities") as caught:
+            read_graph([path], fast=fast)
+        assert "1 statements have a literal" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_names_that_are_too_long(file: File, fast: bool) -> None:
+    with pytest.raises(UnreadableFile, match="a name may have 65,535"):
+        read_graph([file("g.nt", f"<http://a/{'x' * 70_000}> <http://a/b> <http://a/b> .\n")], fast=fast)
+    long = "http://a/" + "x" * (65_535 - 9)
+    graph = read_graph([file("h.nt", f"<{long}> <http://a/b> <http://a/b> .\n")], fast=fast)
+    assert graph.vocabulary.entities[0] == long
+
+
+def test_several_formats_together_share_their_entities(file: File) -> None:
+    paths = [file("a.nt", NTRIPLES), file("b.ttl", TURTLE), file("c.rdf", RDFXML), file("d.nq", NQUADS)]
+    for fast in (False, True):
+        graph = read_graph(paths, fast=fast)
+        assert named(graph) == EXPECTED
+        assert graph.counts.duplicates == 6
+
+
+def test_prefixes() -> None:
+    vocabulary = Vocabulary([E + "a", E + "b", "http://other.org/c", "_:x"], ["http://r.org/r#p"])
+    assert choose_prefixes(vocabulary, {}) == {"": E, "rel": "http://r.org/r#"}
+    assert choose_prefixes(vocabulary, {"": "http://d/", "r": "http://r.org/r#"}) == {
+        "": "http://d/",
+        "r": "http://r.org/r#",
+    }
+    assert choose_prefixes(Vocabulary(["_:a"], ["r"]), {}) == {"": ""}
+    assert namespace_of("plain") is None
