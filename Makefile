@@ -66,4 +66,4 @@ bench: setup  ## list the benchmarks; run one with .venv/bin/python benchmarks/N
 
 clean:  ## remove what can be made again: .venv, build, dist, caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests benchmarks tools examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +

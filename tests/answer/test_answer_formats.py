@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import json
@@ -143,7 +144,12 @@ def test_visible_is_printable_and_one_line(name):
     assert not any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in shown)
 
 
-@given(names, st.integers(1, 40))
+def test_joiners_stay_inside_words_only():
+    assert formats.visible("می\u200cخواهم") == "می\u200cخواهم"
+    assert formats.visible("\u200da \u200db\u200c") == "\\u200da \\u200db\\u200c"
+
+
+@given(names | st.text("a \u200c\u200d東👩\ufe0f", min_size=1), st.integers(1, 40))
 def test_fit_gives_exactly_the_width(name, width):
     assert cell_len(formats.fit(formats.visible(name), width)) == width
 
@@ -196,6 +202,8 @@ def test_relations_that_are_iris_are_shown_short(toy):
     query = BoundQuery((0, TARGET), ((0, 0, 1),), (1,), ("", "x"))
     answers = toy.ask(graph, query, toy.random_model(0, 2, 1), top=2)
     assert "a on b" in formats.table(answers)
+    paths = toy.graph_of([], ["/m/0a", "/m/0b"], ["/sports/roster./sports/team"])
+    assert "/m/0a team /m/0b" in formats.table(toy.ask(paths, query, toy.random_model(0, 2, 1), top=2))
     assert "<http://e.org/x#a> <http://e.org/on> <http://e.org/b>" in formats.csv(answers)
 
 
@@ -263,6 +271,7 @@ def test_answers_are_a_sequence(toy, rivers):
     with pytest.raises(IndexError):
         answers[5]
     row = answers[0]
+    assert copy.copy(row) == row == copy.deepcopy(row)
     assert repr(row) == "Row(river='Elbe', city='Dresden', status='known', probability=1)"
     assert len({*answers, *answers}) == 5
     with pytest.raises(AttributeError, match="no variable 'lake'; it has river, city"):

@@ -122,8 +122,9 @@ def test_modes_and_min_probability(ask):
 def test_a_graph_alone(ask):
     code, out, _ = ask(CITIES, place="kg")
     assert code == 0
-    assert "60 known, " in out.splitlines()[0]
+    assert "60 known, no model to predict more, " in out.splitlines()[0]
     assert "predicted" not in out
+    assert len(out.splitlines()) == 3 + 50 + 1
     code, out, err = ask(CITIES, "--mode", "predicted", place="kg")
     assert (code, out) == (2, "")
     assert "a graph without a model" in " ".join(err.split())

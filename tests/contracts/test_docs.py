@@ -1,11 +1,6 @@
 """What the pages claim: marked snippets print what they show, docstring examples hold, links lead somewhere.
 
-A fenced block under the line ``<!-- run -->`` is run. The blocks of one page run in order, in one empty folder
-and one Python session, so that a guide can be followed from top to bottom:
-
-    console   lines that start with ``$ `` are commands; what stands below is what they print on standard output,
-              compared where there is anything, with ``...`` for any text
-    pycon     a doctest
+How snippets are marked and run: tools/snippets.py.
 """
 
 from __future__ import annotations
@@ -13,86 +8,74 @@ from __future__ import annotations
 import doctest
 import importlib
 import importlib.util
-import os
 import re
-import shlex
-import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^<!-- run -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
-class Snippet(NamedTuple):
-    language: str
-    text: str
+def tool(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def snippets(page: Path) -> list[Snippet]:
-    return [Snippet(*match.groups()) for match in BLOCK.finditer(page.read_text("utf-8"))]
-
-
-def run_console(text: str, folder: Path) -> None:
-    """Run the commands of a console block in ``folder`` and compare what they print."""
-    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        command, _, expected = part.partition("\n")
-        while command.endswith("\\"):
-            line, _, expected = expected.partition("\n")
-            command = command[:-1] + line.lstrip("> ")
-        script = f'biqe() {{ {shlex.quote(sys.executable)} -m biqe "$@"; }}; {command}'
-        done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, env=environment())
-        assert done.returncode == 0, f"$ {command}\n{done.stderr}"
-        if expected.strip():
-            same = doctest.OutputChecker().check_output(expected.strip() + "\n", done.stdout.strip() + "\n", FLAGS)
-            assert same, f"$ {command}\nprinted\n{done.stdout}\nnot\n{expected}"
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
-
-
-def run_pycon(text: str, names: dict[str, object], page: str) -> None:
-    test = doctest.DocTestParser().get_doctest(text, names, page, page, 0)
-    report: list[str] = []
-    doctest.DocTestRunner(optionflags=FLAGS).run(test, out=report.append, clear_globs=False)
-    names.update(test.globs)
-    assert not report, "".join(report)
+snippets = tool("snippets")
+RUN = [page for page in PAGES if snippets.languages(page.read_text("utf-8"))]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if snippets(page)], ids=lambda page: str(page.relative_to(ROOT))
-)
-def test_snippets_print_what_they_show(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    for language, text in snippets(page):
-        if language == "console":
-            run_console(text, tmp_path)
-        elif language == "pycon":
-            run_pycon(text, names, page.name)
-        else:
-            pytest.fail(f"a block of {language} cannot be run; use console or pycon")
+@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_snippets_print_what_they_show(page, tmp_path):
+    assert "\n".join(snippets.check(page.read_text("utf-8"), tmp_path)) == ""
 
 
 def test_the_readme_has_snippets_that_run():
-    assert {snippet.language for snippet in snippets(ROOT / "README.md")} == {"console", "pycon"}
+    assert set(snippets.languages((ROOT / "README.md").read_text("utf-8"))) == {"console", "pycon"}
 
 
-def test_the_runner_notices_a_wrong_output(tmp_path):
-    run_console("$ echo one \\\n>   two\none ...\n", tmp_path)
-    with pytest.raises(AssertionError, match="printed"):
-        run_console("$ echo one\ntwo\n", tmp_path)
+PAGE = """\
+<!-- run -->
+```console
+$ echo one \\
+>   two
+one ...
+$ touch file
+```
+<!-- run -->
+```pycon
+>>> for n in range(2):
+...     print(n)
+0
+1
+
+>>> import os; os.listdir()
+['file']
+```
+"""
+
+
+def test_the_runner_accepts_what_is_printed(tmp_path):
+    assert list(snippets.check(PAGE, tmp_path)) == []
+    assert snippets.rewritten(PAGE, tmp_path).replace("\n\n>>>", "\n>>>") == PAGE.replace("\n\n>>>", "\n>>>")
+
+
+@pytest.mark.parametrize(("right", "wrong"), [("one ...", "three"), ("0\n1", "0"), ("['file']", "[]")])
+def test_the_runner_notices_and_repairs_a_wrong_output(right, wrong, tmp_path):
+    page = PAGE.replace(right, wrong)
+    assert len(list(snippets.check(page, tmp_path))) == 1
+    repaired = snippets.rewritten(page, tmp_path)
+    assert list(snippets.check(repaired, tmp_path)) == []
+
+
+def test_the_runner_notices_a_command_that_fails(tmp_path):
     with pytest.raises(AssertionError):
-        run_console("$ false\n", tmp_path)
-    with pytest.raises(AssertionError):
-        run_pycon(">>> 1 + 1\n3\n", {}, "page")
+        list(snippets.check("<!-- run -->\n```console\n$ false\n```\n", tmp_path))
 
 
 WITH_EXAMPLES = [path for path in sorted((ROOT / "src").rglob("*.py")) if ">>> " in path.read_text("utf-8")]
@@ -101,16 +84,9 @@ WITH_EXAMPLES = [path for path in sorted((ROOT / "src").rglob("*.py")) if ">>> "
 @pytest.mark.parametrize("path", WITH_EXAMPLES, ids=lambda path: str(path.relative_to(ROOT / "src")))
 def test_docstring_examples_hold(path):
     name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
-    failed, tried = doctest.testmod(importlib.import_module(name), optionflags=FLAGS)
-    assert tried
-    assert failed == 0
-
-
-def tool(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    module = importlib.import_module(name)
+    assert any(test.examples for test in doctest.DocTestFinder().find(module)), "an example that doctest cannot find"
+    assert doctest.testmod(module, optionflags=snippets.FLAGS).failed == 0
 
 
 def test_links_lead_somewhere():

@@ -1,6 +1,7 @@
 """``biqe evaluate`` from end to end on a small graph with an untrained model."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,8 @@ from biqe.graph.vocabulary import Vocabulary
 from biqe.mine import folder as mined_folder
 from biqe.mine.dataset import MineConfig, mine
 from biqe.models import _catalogue, store
+from biqe.train.config import TrainConfig
+from biqe.train.run import Run
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +91,21 @@ def test_complete_filters_of_a_release_are_computed(world, capsys):
     assert printed["notes"]["filters"] == "computed from the graph"
     expected = evaluate(world.model, world.mined["valid"], filter_graph="complete").metrics["realistic"]
     assert printed["overall"]["metrics"]["realistic"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_graph_of_a_run_is_found(world, capsys, tmp_path):
+    words = ("--release", world.place / "release", "--filter-graph", "complete", "--json")
+    for number, graph in enumerate([world.place / "graph", world.place / "moved away"]):
+        folder = tmp_path / f"run{number}"
+        Run.create(folder, model="biqe", model_config={}, train=TrainConfig(epochs=1), query_set=None,
+                   graph={"name": "graph", "path": str(graph), "fingerprint": "0"})  # fmt: skip
+        shutil.copytree(world.place / "run" / "model", folder / "model")
+    code, out, err = run(capsys, tmp_path / "run0", *words)
+    assert code == 0, err
+    assert json.loads(out)["fingerprints"]["graph"] == world.splits.fingerprint
+    code, _, err = run(capsys, tmp_path / "run1", *words)
+    assert code == 2
+    assert "--graph" in err
 
 
 def test_another_vocabulary_is_refused(world, capsys, tmp_path):

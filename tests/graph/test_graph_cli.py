@@ -46,7 +46,10 @@ def test_import_stats_find(file: File, tmp_path: Path, capsys: pytest.CaptureFix
     code, text, _ = run(capsys, "find", out, "first")
     assert (code, text) == (0, "e1  First, the first of all\n")
     code, text, _ = run(capsys, "find", out, "e1", "--json", "--limit", 2)
-    assert [row["name"] for row in json.loads(text)["found"]] == ["e1", "e10"]
+    assert [row["name"] for row in json.loads(text)["found"]] == [
+        "e1",
+        "e14",
+    ]  # ties by id, which is the order in the file
     code, text, errors = run(capsys, "find", out, "nobody")
     assert (code, text) == (0, "")
     assert "nothing in" in errors

@@ -233,6 +233,8 @@ ROWS = st.one_of(
     st.sampled_from([1 << 20, 7, 64]),
     st.booleans(),
 )
+@example("# note\nHead\tRelation\tTail\na\tr\tb\n", 1 << 20, False)
+@example("# note\ntail\trelation\thead\na\tr\tb\n", 7, False)
 def test_tsv_lines_are_read_alike(text: str, block_bytes: int, cut: bool) -> None:
     data = (text.rstrip("\n") if cut else text).encode() or b"\n"
     assert outcome(data, "tsv", fast=True, block_bytes=block_bytes) == outcome(data, "tsv", fast=False)

@@ -24,6 +24,7 @@ TOWN = Vocabulary(["a", "b", "Köln", "New York"], ["p", "q", "rdf:type"], {2: "
 
 SEEDS = (
     "SELECT ?x ?y WHERE { ?x :p :a, :b . ?y :q ?x }",
+    "SELECT * { :New_York :p ?x . ?x a <b> . { ?x :q/^:p :Cologne ; (:p) [] } } LIMIT 5",
     "PREFIX ex: <http://ex.org/> BASE <http://b/> SELECT DISTINCT * { ?x ex:p/^:q [ a :b ; :p _:c ] } LIMIT 10 # end",
     "SELECT ?x { ?x :p ?y OPTIONAL { ?y :q ?z } FILTER(?x != ?y && regex(?z, 'a.b\\\\'c', \"i\")) } ORDER BY DESC(?x)",
     "SELECT (COUNT(?x) AS ?n) { { ?x :p 5.0e1 } UNION { VALUES ?x { <New%20York> } } } GROUP BY ?x HAVING(?n > 3)",
@@ -33,14 +34,17 @@ SEEDS = (
 PIECES = (
     *"{}()[]<>.,;:|/^*+?!=&#@'\"\\-_ \t\n\r\0\x1f\x7f", "'''", '"""', "^^", "\\u", "\\U0010FFFF", "\\uD800", "\ud800",
     "SELECT", "select", "WHERE", "FILTER", "a", "A", "PREFIX", "BASE", "LIMIT", "DISTINCT", "OFFSET", "UNION", "true",
-    "?x", "$y", ":p", "ex:p", "_:b", "<p>", "<http://[>", "%ff", "%41", "0", "1e9", ".5", "٣", "é", "\u00a0", "\u2028", "\ufeff",
-    "日本", "😀", "\u0301",
+    "?x", "$y", ":p", "ex:p", "_:b", "<p>", "<http://[>", "%ff", "%41", "0", "1e9", ".5", "٣", "é", "\u00a0",
+    "\u2028", "\ufeff", "日本", "😀", "\u0301",
 )  # fmt: skip
 
 
 def check(text: str) -> str:
-    """'query' or the name of the error; anything else fails the test."""
-    start = time.perf_counter()
+    """'query' or the name of the error; anything else fails the test.
+
+    Time is that of this thread, so that a busy machine fails no test.
+    """
+    start = time.thread_time()
     try:
         query = parse(text)
         outcome = "query"
@@ -52,7 +56,7 @@ def check(text: str) -> str:
             assert 1 <= error.line <= len(lines)
             assert 1 <= error.column <= len(lines[error.line - 1]) + 1
         str(error).encode()  # can be printed
-    seconds = time.perf_counter() - start
+    seconds = time.thread_time() - start
     assert seconds < 1, f"{seconds:.2f} s: {text[:200]!r}"
     if outcome == "query":
         assert parse(str(query)) == query or "%" in str(query)
@@ -78,7 +82,7 @@ def test_mutated_queries() -> None:
     rng = random.Random(20210211)
     outcomes: dict[str, int] = {}
     for _ in range(3_000):
-        text = rng.choice(SEEDS)
+        text = rng.choice(SEEDS[:3] if rng.random() < 0.6 else SEEDS)
         for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
             at, to = sorted(rng.choices(range(len(text) + 1), k=2))
             to = min(to, at + rng.choice((1, 3, 20)))
@@ -97,7 +101,7 @@ def test_mutated_queries() -> None:
         outcome = check(text)
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
     # The mutations are neither all harmless nor all fatal, or they would test one side only.
-    assert outcomes["SparqlSyntax"] > 500 and outcomes["query"] + outcomes.get("UnknownName", 0) > 100, outcomes
+    assert outcomes["SparqlSyntax"] > 500 and outcomes["query"] > 50 and outcomes["UnknownName"] > 50, outcomes
 
 
 def test_words_in_any_order() -> None:
@@ -123,12 +127,12 @@ HOSTILE = {
     "nested inversions": "SELECT ?x { ?x " + "^" * 900 + ":p ?y }",
     "nested filters": "SELECT ?x { FILTER" + "(" * 500 + "1" + ")" * 500 + " }",
     "collections": "SELECT ?x { ?x :p " + "(" * 7 + "?y " * 800 + ")" * 7 + " }",
-    "semicolons": "SELECT ?x { ?x :p ?y " + ";" * 1_900 + " }",
-    "long path": "SELECT ?x { ?x " + "/".join([":p"] * 900) + " ?y }",
-    "path times objects": "SELECT ?x { ?x " + "/".join([":p"] * 400) + " " + ",".join(["?y"] * 400) + " }",
-    "blank nodes": "SELECT ?x { ?x :p " + ", ".join(["[ :p ?y ]"] * 250) + " }",
-    "selected": "SELECT " + "?x " * 1_900 + "{ ?x :p ?y }",
-    "prefixes": "PREFIX a: <b> " * 600 + "SELECT ?x { ?x :p ?y }",
+    "semicolons": "SELECT ?x { ?x :p ?y " + ";" * 1_400 + " }",
+    "long path": "SELECT ?x { ?x " + "/".join([":p"] * 700) + " ?y }",
+    "path times objects": "SELECT ?x { ?x " + "/".join([":p"] * 350) + " " + ",".join(["?y"] * 350) + " }",
+    "blank nodes": "SELECT ?x { ?x :p " + ", ".join(["[ :p ?y ]"] * 240) + " }",
+    "selected": "SELECT " + "?x " * 1_400 + "{ ?x :p ?y }",
+    "prefixes": "PREFIX a: <b> " * 450 + "SELECT ?x { ?x :p ?y }",
     "long name": f"SELECT ?x {{ ?x :p :{'a' * FILL} }}",
     "long unknown word": f"SELECT ?x {{ ?x :p {'a' * FILL} }}",
     "long iri": f"SELECT ?x {{ ?x :p <{'a' * FILL}> }}",

@@ -43,13 +43,12 @@ def read(content: bytes) -> list[Country]:
             continue
         parts.setdefault(row["name"], []).append(_polygon(geometry, arcs))
         facts[row["name"]] = row
-    return [
-        Country(
-            name, facts[name]["kind"], facts[name]["continent"],
-            MultiPolygon(_polygons(shapely.union_all([piece for piece, _ in pieces]))), frozenset().union(*(used for _, used in pieces)),
-        )
-        for name, pieces in sorted(parts.items())
-    ]  # fmt: skip
+    countries = []
+    for name, pieces in sorted(parts.items()):
+        polygon = MultiPolygon(_polygons(shapely.union_all([piece for piece, _ in pieces])))
+        used = frozenset(arc for _, piece in pieces for arc in piece)
+        countries.append(Country(name, facts[name]["kind"], facts[name]["continent"], polygon, used))
+    return countries
 
 
 def outline_arcs(content: bytes) -> list[BaseGeometry]:
@@ -85,7 +84,7 @@ def _unwrapped(ring: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _inside_the_map(polygon: Polygon) -> list[Polygon]:
     """``polygon`` cut at the 180th meridian, with what lies beyond moved to the other side."""
-    if -180 <= polygon.bounds[0] and polygon.bounds[2] <= 180:
+    if polygon.bounds[0] >= -180 and polygon.bounds[2] <= 180:
         return [polygon]
     parts = []
     for turn in (-360, 0, 360):

@@ -35,6 +35,7 @@ _NOT_CITIES = {"Scientific station", "Historic place"}
 
 def read(shapes: bytes, table: bytes) -> list[Place]:
     """Places, largest population first."""
+    regions = {row["source"]: row["name"] for row in tables.read("region_names.tsv")}
     renamed = {(row["country"], row["source"]): row for row in tables.read("place_names.tsv")}
     used = set()
     places: list[Place] = []
@@ -49,6 +50,7 @@ def read(shapes: bytes, table: bytes) -> list[Place]:
         country = record["adm0name"] if row["belongs"] == "*" else row["belongs"]
         capital = _CAPITALS.get(record["featurecla"], "")
         region = _region(record["adm1name"]) if row["belongs"] == "*" else ""
+        region = regions.get(region, region)
         places.append(Place(row["name"], country, region, point, int(record["pop_max"]), capital))
     unused = [" ".join(key) for key in renamed if key not in used]
     if unused:

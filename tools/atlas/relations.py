@@ -27,7 +27,7 @@ JOIN_KM = 3.0
 """A river flows into another if its end is this close to the other's line."""
 MOUTH_KM = 15.0
 """A river flows into a sea or lake if its end is this close to the coast; deltas and estuaries end the line early."""
-NEAR_KM, NEAR_COUNT = 150.0, 4
+NEAR_KM, NEAR_COUNT = 300.0, 5
 """A city is near its NEAR_COUNT nearest cities, up to NEAR_KM away."""
 SHARED_BORDER_KM = 0.1
 """Countries border on each other if they share an outline of this length; less is a point."""

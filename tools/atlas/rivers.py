@@ -91,5 +91,7 @@ def _clusters(parts: list[tuple[BaseGeometry, int]]) -> list[tuple[BaseGeometry,
     for part in parts:
         near = [g for g in groups if any(shapely.dwithin(part[0], other, JOIN_DEGREES) for other, _ in g)]
         groups = [g for g in groups if g not in near] + [[part, *(item for g in near for item in g)]]
-    joined = [(shapely.line_merge(shapely.union_all([l for l, _ in g])), min(r for _, r in g)) for g in groups]
+    joined = [
+        (shapely.line_merge(shapely.union_all([line for line, _ in g])), min(rank for _, rank in g)) for g in groups
+    ]
     return sorted(joined, key=lambda item: (item[1], -item[0].length))

@@ -1,7 +1,7 @@
 """The two packages that the atlas is built from, opened without installing them, and checked byte for byte.
 
-    libmagics++-data_*.deb   Debian package with Natural Earth 10m rivers, places, oceans and lakes (public domain)
-    world-atlas-*.tgz        npm package with Natural Earth 10m countries as TopoJSON (ISC)
+libmagics++-data_*.deb   Debian package with Natural Earth 10m rivers, places, oceans and lakes (public domain)
+world-atlas-*.tgz        npm package with Natural Earth 10m countries as TopoJSON (ISC)
 """
 
 from __future__ import annotations
@@ -20,13 +20,41 @@ _MAGICS = "usr/share/magics/10m/ne_10m_"
 
 # Checksums of the files inside, not of the packages: a rebuilt package with the same data stays welcome.
 FILES = {
-    "rivers.shp": ("libmagics++-data", _MAGICS + "rivers_lake_centerlines.shp", "2a390e30626d145e967ac31eaaa8e5418c7992f599759e2be56c038f179cd7df"),
-    "rivers.dbf": ("libmagics++-data", _MAGICS + "rivers_lake_centerlines.dbf", "76fa4d4873071cefa4a2e6de02d3d6d8420c0b74257eca6848fdfbaa523df078"),
-    "places.shp": ("libmagics++-data", _MAGICS + "populated_places_simple.shp", "487301091d77c2d6468a5741ae3becabaf6f76ec5e10d9f90546e8154d8fedcd"),
-    "places.dbf": ("libmagics++-data", _MAGICS + "populated_places_simple.dbf", "2e4ca5a059240f93f548531ad979555a0f716cd9b6ddfc9e0c602239d17fc36a"),
-    "water.shp": ("libmagics++-data", _MAGICS + "ocean.shp", "98cb221d0d7890e4bfcf4b602462066b938fcbf91dcd5a060ce5c3fd6f951e3b"),
-    "water.dbf": ("libmagics++-data", _MAGICS + "ocean.dbf", "783435b72923487eee2b76d5a8a11bab154cee840b631fcecb7cb22b315a5e65"),
-    "countries.json": ("world-atlas", "package/countries-10m.json", "3bc6f1d367a9bcec479841bae0e76092f512838411d0cef124e92eec4db45f79"),
+    "rivers.shp": (
+        "libmagics++-data",
+        _MAGICS + "rivers_lake_centerlines.shp",
+        "2a390e30626d145e967ac31eaaa8e5418c7992f599759e2be56c038f179cd7df",
+    ),
+    "rivers.dbf": (
+        "libmagics++-data",
+        _MAGICS + "rivers_lake_centerlines.dbf",
+        "76fa4d4873071cefa4a2e6de02d3d6d8420c0b74257eca6848fdfbaa523df078",
+    ),
+    "places.shp": (
+        "libmagics++-data",
+        _MAGICS + "populated_places_simple.shp",
+        "487301091d77c2d6468a5741ae3becabaf6f76ec5e10d9f90546e8154d8fedcd",
+    ),
+    "places.dbf": (
+        "libmagics++-data",
+        _MAGICS + "populated_places_simple.dbf",
+        "2e4ca5a059240f93f548531ad979555a0f716cd9b6ddfc9e0c602239d17fc36a",
+    ),
+    "water.shp": (
+        "libmagics++-data",
+        _MAGICS + "ocean.shp",
+        "98cb221d0d7890e4bfcf4b602462066b938fcbf91dcd5a060ce5c3fd6f951e3b",
+    ),
+    "water.dbf": (
+        "libmagics++-data",
+        _MAGICS + "ocean.dbf",
+        "783435b72923487eee2b76d5a8a11bab154cee840b631fcecb7cb22b315a5e65",
+    ),
+    "countries.json": (
+        "world-atlas",
+        "package/countries-10m.json",
+        "3bc6f1d367a9bcec479841bae0e76092f512838411d0cef124e92eec4db45f79",
+    ),
 }
 """Our name -> (package, path inside it, sha256)."""
 

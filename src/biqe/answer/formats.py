@@ -35,8 +35,8 @@ XSD = "http://www.w3.org/2001/XMLSchema#"
 
 # What may reach a terminal
 
-_KEPT_FORMAT_CHARACTERS = {"\u200c", "\u200d"}
-"""Joiners: invisible, harmless, and part of the spelling in some scripts."""
+_LOOSE_JOINER = re.compile("(?<![^\\s\u200c\u200d])[\u200c\u200d]|[\u200c\u200d](?![^\\s\u200c\u200d])")
+"""A joiner that joins nothing. Between two characters it is part of the spelling in some scripts."""
 
 
 def visible(text: str) -> str:
@@ -47,12 +47,13 @@ def visible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(map(_visible_character, text))
+    shown = "".join(map(_visible_character, text))
+    return _LOOSE_JOINER.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), shown)
 
 
 def _visible_character(character: str) -> str:
     hidden = unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
-    if not hidden or character in _KEPT_FORMAT_CHARACTERS:
+    if not hidden or character in "\u200c\u200d":
         return character
     return character.encode("unicode_escape").decode("ascii")
 
@@ -69,7 +70,8 @@ def fit(text: str, width: int) -> str:
     """``text`` in exactly ``width`` columns: filled with spaces, or cut off with an ellipsis."""
     if cell_len(text) <= width:
         return set_cell_size(text, width)
-    return set_cell_size(text, width - 1) + "…" if width > 1 else "…"[:width]
+    # A joiner at the cut would join the ellipsis to the name.
+    return set_cell_size(set_cell_size(text, width - 1).rstrip("\u200c\u200d") + "…", width)
 
 
 # For people
@@ -124,6 +126,8 @@ def _headline(answers: Answers) -> str:
         counts.append(f"{answers.known_count:,}{more} known")
     if answers.model is not None:
         counts.append(f"{answers.predicted_count:,} predicted by {visible(answers.model)}")
+    elif answers.config.mode == "both":
+        counts.append("no model to predict more")
     rows = ", ".join(counts) if len(answers) else "no answers"
     if len(answers) == 0 and answers.model is not None:
         rows += f" (model {visible(answers.model)})"
@@ -186,7 +190,9 @@ def _shrink(columns: list[int], room: int, least: int = 6) -> list[int]:
 
 
 def _link_label(answers: Answers, link: IdLink) -> str:
-    relation = _short(answers.graph.vocabulary.relations[link.relation])
+    relation = answers.graph.vocabulary.relations[link.relation]
+    # Freebase writes a relation as a path; its last part is the one that says something.
+    relation = _short(relation) if not relation.startswith("/") else relation.rstrip("/").split("/")[-1] or relation
     chance = answers.rows.link_probabilities.get(link)
     shown = f"{probability(chance, 2)} " if chance is not None else ""
     return visible(f"{shown}{_short(answers.label(link.subject))} {relation} {_short(answers.label(link.object))}")

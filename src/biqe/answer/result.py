@@ -101,6 +101,9 @@ class Row:
             raise KeyError(variable) from None
 
     def __getattr__(self, variable: str) -> str:
+        if variable in Row.__slots__ or variable.startswith("__"):
+            # Python itself asks for these, on copies that have no fields yet.
+            raise AttributeError(variable)
         try:
             return self[variable]
         except KeyError:
@@ -139,7 +142,7 @@ class Answers(Sequence[Row]):
     source: str = ""
     """What was opened: ``atlas``, or a folder."""
     seconds: float = 0.0
-    """From the text to the rows."""
+    """From the text to the rows, without the time to load the model."""
 
     @property
     def variables(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@
 the same format.
 """
 
-from biqe.benchmarks._cq_release import Release, read_release
+from biqe.benchmarks._cq_release import FILTER_GRAPHS, Release, read_release, release_kind
 from biqe.benchmarks._cq_writer import write_release
 
-__all__ = ["Release", "read_release", "write_release"]
+__all__ = ["FILTER_GRAPHS", "Release", "read_release", "release_kind", "write_release"]

@@ -208,8 +208,7 @@ def _of_release(
     vocabulary: Vocabulary,
 ) -> Asked:
     """Queries of the authors' release, with their own filters or with filters computed from a graph."""
-    from biqe.benchmarks import read_release
-    from biqe.benchmarks._cq_release import FILTER_GRAPHS, release_kind
+    from biqe.benchmarks import FILTER_GRAPHS, read_release, release_kind
     from biqe.errors import InvalidOption
 
     kind = release_kind(directory, split, kind)

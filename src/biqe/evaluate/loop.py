@@ -7,13 +7,13 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import biqe
 from biqe.errors import EmptyResult, InvalidOption, RunFailed, TooManyPaths, VocabularyMismatch
 from biqe.evaluate.protocols import CQ, CQ_VERSION, cq
 from biqe.evaluate.ranks import Ranks, rank_targets
@@ -121,12 +121,7 @@ def evaluate(
         notes=dict(notes or {}),
         seconds=time.perf_counter() - start,
         queries_per_second=ranked_queries / ranking_seconds,
-        versions={
-            "biqe": biqe.__version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-        },
+        versions={"python": platform.python_version(), **{name: _version(name) for name in ("biqe", "torch", "numpy")}},
     )
 
 
@@ -202,6 +197,13 @@ def fingerprint(queries: QuerySet) -> str:
         digest.update(column.size.to_bytes(8, "little"))
         digest.update(np.ascontiguousarray(column).data)
     return digest.hexdigest()[:16]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a checkout that was never installed
+        return "unknown"
 
 
 def _filters(queries: QuerySet, filter_graph: str) -> AnswerSets:

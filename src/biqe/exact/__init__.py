@@ -1,0 +1,1 @@
+"""What the graph itself answers."""

@@ -1,4 +1,8 @@
-"""What the graph itself answers: true values of each target, full tuples, and what one graph misses of another."""
+"""What the graph itself answers: true values of each target, full tuples, and what one graph misses of another.
+
+Two roads lead to the same answers. A single query goes over a table first (``table``), which compiles nothing;
+a batch, and a query whose table would grow too large, goes through the kernels (``semi_join``, ``join``, ``match``).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from numpy.typing import NDArray
 
 from biqe.errors import BiqeError, InvalidOption, VocabularyMismatch
 from biqe.exact.adjacency import Adjacency, adjacency
+from biqe.exact.table import join_table
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.queryset import AnswerSets, QuerySet
@@ -16,30 +21,39 @@ MAX_ROWS = 10_000_000
 
 
 def answers(graph: Graph, query: BoundQuery) -> list[NDArray[np.int32]]:
-    """The true values of each target, in the order of ``query.targets``; each sorted."""
-    sets = answer_sets(graph, QuerySet.of([query]), threads=1)
-    rank = {node: position for position, node in enumerate(sorted(set(query.targets)))}
-    return [sets[rank[node]] for node in query.targets]
+    """The true values of each target, in the order of ``query.targets``; each sorted.
+
+    A value is true if some match of the whole query in ``graph`` gives it to the target.
+    """
+    _check_targets(query)
+    queries = QuerySet.of([query])
+    table = adjacency(graph)
+    _check(table, queries)
+    rows = join_table(table, query, _distinct(query.targets))
+    if rows is not None:
+        of_target = dict(zip(_distinct(query.targets), rows.T, strict=True))
+        return [np.unique(of_target[node]) for node in query.targets]
+    sets = answer_sets(graph, queries, threads=1)
+    every_target = [node for node, value in enumerate(query.nodes) if value == TARGET]
+    return [sets[every_target.index(node)] for node in query.targets]
 
 
 def answer_sets(graph: Graph, queries: QuerySet, *, threads: int = 2) -> AnswerSets:
     """The sorted true values of every target of every query, in the order of ``queries.target_nodes``.
 
-    A value is true if some match of the whole query in ``graph`` gives it to the target. Queries without cycles
-    cost what their edges cost to touch, however many matches there are.
+    Queries without cycles cost what their edges cost to touch, however many matches there are. Chunks of queries
+    run on ``threads`` threads.
     """
     if threads < 1:
         raise InvalidOption(f"threads must be at least 1. Got {threads}")
     table = adjacency(graph)
     _check(table, queries)
-    from biqe.exact.batch import solve_batch  # numba: not before somebody asks
+    from biqe.exact.batch import solve_batch  # numba: not before a batch needs it
 
     return solve_batch(table, queries, threads)
 
 
-def tuples(
-    graph: Graph, query: BoundQuery, *, limit: int | None = None, max_rows: int = MAX_ROWS
-) -> NDArray[np.int32]:
+def tuples(graph: Graph, query: BoundQuery, *, limit: int | None = None, max_rows: int = MAX_ROWS) -> NDArray[np.int32]:
     """Distinct rows over ``query.targets``, sorted; the first ``limit`` of them where a limit is given.
 
     Without a limit, more than ``max_rows`` rows are refused: a query over two hubs has billions. The limit is
@@ -49,20 +63,28 @@ def tuples(
     for option, value in (("limit", limit), ("max_rows", max_rows)):
         if value is not None and value < 0:
             raise InvalidOption(f"{option} must be at least 0. Got {value}")
+    _check_targets(query)
     table = adjacency(graph)
     _check(table, QuerySet.of([query]))
-    from biqe.exact.match import match  # numba: not before somebody asks
+    columns = _distinct(query.targets)
+    rows = join_table(table, query, columns)
+    if rows is None and not columns:
+        rows = np.empty((int(holds(graph, query)), 0), np.int32)
+    elif rows is None:
+        from biqe.exact.match import match  # numba: not before a query needs it
 
-    if not query.targets:
-        return np.empty((int(limit != 0 and holds(graph, query)), 0), np.int32)
-    columns = tuple(dict.fromkeys(query.targets))
-    rows = match(table, query, columns, max_rows + 1 if limit is None else limit)
+        rows = match(table, query, columns, max_rows + 1 if limit is None else limit)
+    rows = rows[:limit]
     if limit is None and len(rows) > max_rows:
         raise BiqeError(
             f"the query has more than {max_rows:,} rows on this graph",
             hint="give a limit, or ask for the answers of each target, which no product blows up",
         )
     return rows if columns == query.targets else rows[:, [columns.index(target) for target in query.targets]]
+
+
+def _distinct(targets: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(targets))
 
 
 def holds(graph: Graph, query: BoundQuery) -> bool:
@@ -101,7 +123,14 @@ def _rows_in(asked: NDArray[np.int32], stored: NDArray[np.int32]) -> NDArray[np.
         return np.full(len(asked), len(stored) > 0)
     # As one opaque value a row, so that a set operation sees rows, not columns.
     row = np.dtype((np.void, 4 * asked.shape[1]))
-    return np.isin(*(np.ascontiguousarray(rows).view(row).ravel() for rows in (asked, stored)))
+    return np.isin(np.ascontiguousarray(asked).view(row).ravel(), np.ascontiguousarray(stored).view(row).ravel())
+
+
+def _check_targets(query: BoundQuery) -> None:
+    for node in query.targets:
+        if not 0 <= node < len(query.nodes) or query.nodes[node] != TARGET:
+            every_target = [node for node, value in enumerate(query.nodes) if value == TARGET]
+            raise InvalidOption(f"targets must be nodes that are marked as targets, here {every_target}. Got {node}")
 
 
 def _check(table: Adjacency, queries: QuerySet) -> None:

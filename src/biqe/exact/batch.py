@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from biqe.exact.adjacency import Adjacency
 from biqe.exact.join import empty_search, match_cycles
+from biqe.exact.kernel import allocating_kernel, kernel
 from biqe.exact.plan import empty_plan, make_plan
 from biqe.exact.semi_join import clear, empty_sets, reduce_sets, write_sorted
 from biqe.query.queryset import AnswerSets, QuerySet
@@ -120,8 +120,8 @@ def _join(parts: list[NDArray[np.int32]], size: int) -> NDArray[np.int32]:
     return values
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def solve_queries(  # type: ignore[no-untyped-def]
+@allocating_kernel
+def solve_queries(
     adjacency, node_offsets, all_nodes, edge_offsets, all_edges, first, last, plan, sets, search, buffer, sizes
 ):
     """Answer the queries first..last-1; returns the buffer, perhaps a larger one, and how much of it is used."""
@@ -144,8 +144,8 @@ def solve_queries(  # type: ignore[no-untyped-def]
     return buffer, used
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def enlarged(buffer, used, needed):  # type: ignore[no-untyped-def]
+@allocating_kernel
+def enlarged(buffer, used, needed):
     """A buffer with the same first values and room for ``needed``; at least twice as large."""
     larger = np.empty(max(2 * len(buffer), needed), np.int32)
     for position in range(used):
@@ -153,8 +153,8 @@ def enlarged(buffer, used, needed):  # type: ignore[no-untyped-def]
     return larger
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def solve_query(adjacency, nodes, edges, plan, sets, search):  # type: ignore[no-untyped-def]
+@kernel
+def solve_query(adjacency, nodes, edges, plan, sets, search):
     """Leave in ``sets`` the true values of each target; False if the query has no answer.
 
     ``search`` may be None where the query has no cycles; numba then leaves the branch out.
@@ -167,8 +167,8 @@ def solve_query(adjacency, nodes, edges, plan, sets, search):  # type: ignore[no
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def find_cyclic(adjacency, node_offsets, all_nodes, edge_offsets, all_edges, plan):  # type: ignore[no-untyped-def]
+@allocating_kernel
+def find_cyclic(adjacency, node_offsets, all_nodes, edge_offsets, all_edges, plan):
     """For each query, whether it has an edge outside the forest of its plan."""
     cyclic = np.zeros(len(node_offsets) - 1, np.bool_)
     for query in range(len(cyclic)):

@@ -7,18 +7,19 @@ value vouches for the values of all other targets in it, so few searches run.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from biqe.exact.adjacency import Adjacency
+from biqe.exact.kernel import kernel
 from biqe.exact.plan import CYCLE, TREE
 from biqe.exact.semi_join import group_of, has, holds, keep_joined, keep_marked
 
 ROUNDS = 8
 """Sweeps of arc consistency at most; more would prune less than they cost."""
+NOBODY: Any = np.int64(-1)
 _ONE = np.uint64(1)
 
 
@@ -51,8 +52,8 @@ def empty_search(nodes: int, adjacency: Adjacency) -> Search:
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def match_cycles(adjacency, sets, plan, nodes, edges, search):  # type: ignore[no-untyped-def]
+@kernel
+def match_cycles(adjacency, sets, plan, nodes, edges, search):
     """Reduce the targets' sets to the values that some match has; False if the query has none."""
     if not _sweep(adjacency, sets, plan, edges):
         return False
@@ -69,8 +70,8 @@ def match_cycles(adjacency, sets, plan, nodes, edges, search):  # type: ignore[n
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _sweep(adjacency, sets, plan, edges):  # type: ignore[no-untyped-def]
+@kernel
+def _sweep(adjacency, sets, plan, edges):
     """Arc consistency along all edges; False if a set runs empty."""
     for _ in range(ROUNDS):
         changed = False
@@ -89,15 +90,15 @@ def _sweep(adjacency, sets, plan, edges):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _match_component(adjacency, sets, plan, nodes, edges, search, component):  # type: ignore[no-untyped-def]
+@kernel
+def _match_component(adjacency, sets, plan, nodes, edges, search, component):
     """Keep of each target's set the values that are in a match of the component."""
-    smallest, targets = np.int64(-1), 0
+    smallest, targets = NOBODY, 0
     for node in range(len(nodes)):
         if nodes[node] >= 0 or plan.component[node] != component:
             continue
         targets += nodes[node] == -1
-        if smallest < 0 or sets.sizes[node] < sets.sizes[smallest]:
+        if smallest == NOBODY or sets.sizes[node] < sets.sizes[smallest]:
             smallest = node
     if targets == 0:
         count = _order_from(sets, plan, nodes, edges, search, smallest)
@@ -113,9 +114,7 @@ def _match_component(adjacency, sets, plan, nodes, edges, search, component):  #
         count = _order_from(sets, plan, nodes, edges, search, target)
         for position in range(sets.sizes[target]):
             value = np.int64(sets.members[target, position])
-            if not has(search.seen[target], value) and _find(
-                adjacency, sets, plan, nodes, edges, search, count, value
-            ):
+            if not has(search.seen[target], value) and _find(adjacency, sets, plan, nodes, edges, search, count, value):
                 for step in range(count):
                     node = search.order[step]
                     value = search.values[node]
@@ -128,8 +127,8 @@ def _match_component(adjacency, sets, plan, nodes, edges, search, component):  #
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _order_from(sets, plan, nodes, edges, search, first):  # type: ignore[no-untyped-def]
+@kernel
+def _order_from(sets, plan, nodes, edges, search, first):
     """Order the component's variables: each joined to an earlier one, the smallest set first."""
     search.bound[: len(nodes)] = False
     search.order[0] = first
@@ -153,15 +152,15 @@ def _order_from(sets, plan, nodes, edges, search, first):  # type: ignore[no-unt
         count += 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _find(adjacency, sets, plan, nodes, edges, search, count, value):  # type: ignore[no-untyped-def]
+@kernel
+def _find(adjacency, sets, plan, nodes, edges, search, count, value):
     """Whether some match gives the first variable of the order this value; the match is left in ``values``."""
     search.bound[: len(nodes)] = False
     search.values[search.order[0]] = value
     search.bound[search.order[0]] = True
     if count == 1:
         return True
-    step = np.int64(1)
+    step: Any = np.int64(1)
     _open(adjacency, plan, edges, search, step)
     while step > 0:
         node = search.order[step]
@@ -185,8 +184,8 @@ def _find(adjacency, sets, plan, nodes, edges, search, count, value):  # type: i
     return False
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _open(adjacency, plan, edges, search, step):  # type: ignore[no-untyped-def]
+@kernel
+def _open(adjacency, plan, edges, search, step):
     """Point the step's cursor at the shortest run of neighbours that an earlier variable gives it."""
     node = search.order[step]
     search.cursor[step], search.stop[step] = 0, np.int64(1) << 62
@@ -208,8 +207,8 @@ def _open(adjacency, plan, edges, search, step):  # type: ignore[no-untyped-def]
             search.cursor[step], search.stop[step] = low, high
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _fits(adjacency, plan, edges, search, node, candidate):  # type: ignore[no-untyped-def]
+@kernel
+def _fits(adjacency, plan, edges, search, node, candidate):
     """Whether all edges between the node and variables that have values hold."""
     for edge in range(len(edges)):
         if plan.edge_kinds[edge] != CYCLE and plan.edge_kinds[edge] != TREE:

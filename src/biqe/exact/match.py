@@ -14,12 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from biqe.exact.adjacency import Adjacency
 from biqe.exact.batch import cyclic_queries, enlarged, solve_query
 from biqe.exact.join import empty_search
+from biqe.exact.kernel import allocating_kernel, kernel
 from biqe.exact.plan import empty_plan
 from biqe.exact.semi_join import clear, empty_sets, group_of, has, write_sorted
 from biqe.query.bound import HIDDEN, BoundQuery
@@ -86,9 +86,7 @@ def _rest(query: BoundQuery, target: int, earlier: dict[int, int]) -> set[int]:
     return rest
 
 
-def match(
-    adjacency: Adjacency, query: BoundQuery, targets: tuple[int, ...], stop_after: int
-) -> NDArray[np.int32]:
+def match(adjacency: Adjacency, query: BoundQuery, targets: tuple[int, ...], stop_after: int) -> NDArray[np.int32]:
     """Distinct rows over ``targets`` (at least one, no two the same), in order; at most ``stop_after`` of them."""
     plan_of_steps = steps(query, targets, adjacency.inverse)
     cyclic = cyclic_queries(adjacency, QuerySet.of([query]))[0]
@@ -103,10 +101,8 @@ def match(
     return flat.reshape(-1, len(targets))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def match_rows(  # type: ignore[no-untyped-def]
-    adjacency, nodes, edges, targets, depends, by, edge_offsets, step_edges, plan, sets, search, stop_after
-):
+@allocating_kernel
+def match_rows(adjacency, nodes, edges, targets, depends, by, edge_offsets, step_edges, plan, sets, search, stop_after):
     """Rows one after the other. ``nodes`` is used as scratch."""
     width, last = len(targets), len(targets) - 1
     rows = np.empty(1024 * width, np.int32)
@@ -131,7 +127,7 @@ def match_rows(  # type: ignore[no-untyped-def]
     clock = 0
     changed = np.zeros(width, np.int64)
     made_for = np.full(width, -1, np.int64)
-    level, opening = np.int64(0), True
+    level, opening = 0, True
     while level >= 0:
         target = targets[level]
         if opening:
@@ -173,8 +169,8 @@ def match_rows(  # type: ignore[no-untyped-def]
     return rows[:used]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _true_neighbours(adjacency, source, relation, true_bits, out):  # type: ignore[no-untyped-def]
+@kernel
+def _true_neighbours(adjacency, source, relation, true_bits, out):
     """Write the neighbours whose bit is set, in order; returns how many."""
     group = group_of(adjacency, relation, source)
     size = 0

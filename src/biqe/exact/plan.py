@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from biqe.exact.kernel import kernel
 
 # What an edge is to the plan.
 DUPLICATE = 0
@@ -56,8 +57,8 @@ def empty_plan(nodes: int, edges: int) -> Plan:
     return Plan(np.zeros(edges, np.int64), *(np.zeros(nodes, np.int64) for _ in range(7)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def make_plan(nodes, edges, inverse, plan):  # type: ignore[no-untyped-def]
+@kernel
+def make_plan(nodes, edges, inverse, plan):
     """Fill ``plan``; returns the number of variables and the number of edges outside the forest."""
     for node in range(len(nodes)):
         plan.component[node] = node
@@ -97,8 +98,8 @@ def make_plan(nodes, edges, inverse, plan):  # type: ignore[no-untyped-def]
     return variables, cycles
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _kind(nodes, edges, inverse, edge):  # type: ignore[no-untyped-def]
+@kernel
+def _kind(nodes, edges, inverse, edge):
     subject, relation, object_ = edges[edge, 0], edges[edge, 1], edges[edge, 2]
     for other in range(edge):
         s, r, o = edges[other, 0], edges[other, 1], edges[other, 2]
@@ -113,8 +114,8 @@ def _kind(nodes, edges, inverse, edge):  # type: ignore[no-untyped-def]
     return LOOP if subject == object_ else TREE
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _root(nodes, plan, component):  # type: ignore[no-untyped-def]
+@kernel
+def _root(nodes, plan, component):
     """A leaf without condition if there is one: the join then runs from the anchors towards it.
 
     Failing that, the variable with fewest conditions, so that those with more restrict it.
@@ -129,8 +130,8 @@ def _root(nodes, plan, component):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _grow(nodes, edges, inverse, plan, root, variables):  # type: ignore[no-untyped-def]
+@kernel
+def _grow(nodes, edges, inverse, plan, root, variables):
     """Append the root's component to ``order``, each node after its parent."""
     plan.order[variables] = root
     head, tail = variables, variables + 1

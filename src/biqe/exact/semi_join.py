@@ -10,20 +10,21 @@ not written out; its size is FREE.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from biqe.exact.adjacency import Adjacency
-from biqe.exact.plan import ANCHORED, GROUND, LOOP, Plan
+from biqe.exact.kernel import kernel
+from biqe.exact.plan import ANCHORED, GROUND, LOOP
 
 FREE = -1
 """Size of a set that holds every entity, not written out."""
-SCAN_SHARE = 8
+SCAN_SHARE = 16
 """A relation's groups are scanned where the set has more than one member for so many groups; else looked up."""
 _ONE = np.uint64(1)
 
@@ -51,21 +52,21 @@ def empty_sets(nodes: int, adjacency: Adjacency) -> Sets:
 
 
 @intrinsic
-def _trailing_zeros(_typing, word):  # type: ignore[no-untyped-def]
-    def generate(_context, builder, _signature, arguments):  # type: ignore[no-untyped-def]
+def _trailing_zeros(_typing, word):
+    def generate(_context, builder, _signature, arguments):
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
     return types.uint64(types.uint64), generate
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def has(bits, entity):  # type: ignore[no-untyped-def]
+@kernel
+def has(bits, entity):
     """The entity's bit."""
     return (bits[entity >> 6] >> np.uint64(entity & 63)) & _ONE
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def group_of(adjacency, relation, source):  # type: ignore[no-untyped-def]
+@kernel
+def group_of(adjacency, relation, source):
     """The group of (relation, source), or -1."""
     low = adjacency.relation_offsets[relation]
     left = adjacency.relation_offsets[relation + 1] - low
@@ -79,8 +80,8 @@ def group_of(adjacency, relation, source):  # type: ignore[no-untyped-def]
     return low if sources[low] == source else -1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def holds(adjacency, source, relation, neighbour):  # type: ignore[no-untyped-def]
+@kernel
+def holds(adjacency, source, relation, neighbour):
     """Whether the graph has (source, relation, neighbour)."""
     group = group_of(adjacency, relation, source)
     if group < 0:
@@ -89,8 +90,8 @@ def holds(adjacency, source, relation, neighbour):  # type: ignore[no-untyped-de
     return _within(adjacency.neighbours, low, high, neighbour)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _within(values, low, high, value):  # type: ignore[no-untyped-def]
+@kernel
+def _within(values, low, high, value):
     """Whether the sorted slice holds the value."""
     left = high - low
     while left > 1:
@@ -100,8 +101,8 @@ def _within(values, low, high, value):  # type: ignore[no-untyped-def]
     return left == 1 and values[low] == value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def clear(sets, row):  # type: ignore[no-untyped-def]
+@kernel
+def clear(sets, row):
     """Make the set FREE again and its bits 0."""
     bits, members, size = sets.bits[row], sets.members[row], sets.sizes[row]
     if size > len(bits):
@@ -112,8 +113,8 @@ def clear(sets, row):  # type: ignore[no-untyped-def]
     sets.sizes[row] = FREE
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def fill_slice(sets, row, values, low, high):  # type: ignore[no-untyped-def]
+@kernel
+def fill_slice(sets, row, values, low, high):
     """The set becomes values[low:high], which are distinct."""
     bits, members = sets.bits[row], sets.members[row]
     for position in range(low, high):
@@ -123,8 +124,8 @@ def fill_slice(sets, row, values, low, high):  # type: ignore[no-untyped-def]
     sets.sizes[row] = high - low
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def fill_all(sets, row, entity_count):  # type: ignore[no-untyped-def]
+@kernel
+def fill_all(sets, row, entity_count):
     """The set becomes all entities."""
     bits, members = sets.bits[row], sets.members[row]
     for entity in range(entity_count):
@@ -133,8 +134,8 @@ def fill_all(sets, row, entity_count):  # type: ignore[no-untyped-def]
     sets.sizes[row] = entity_count
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _add_group(adjacency, group, bits, members, size):  # type: ignore[no-untyped-def]
+@kernel
+def _add_group(adjacency, group, bits, members, size):
     for position in range(adjacency.group_offsets[group], adjacency.group_offsets[group + 1]):
         value = adjacency.neighbours[position]
         word, bit = bits[value >> 6], _ONE << np.uint64(value & 63)
@@ -145,8 +146,8 @@ def _add_group(adjacency, group, bits, members, size):  # type: ignore[no-untype
     return size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def fill_image(adjacency, sets, row, source_row, relation):  # type: ignore[no-untyped-def]
+@kernel
+def fill_image(adjacency, sets, row, source_row, relation):
     """The set becomes all neighbours by ``relation`` of the other set."""
     bits, members = sets.bits[row], sets.members[row]
     source_bits, source_members, source_size = sets.bits[source_row], sets.members[source_row], sets.sizes[source_row]
@@ -158,14 +159,14 @@ def fill_image(adjacency, sets, row, source_row, relation):  # type: ignore[no-u
                 size = _add_group(adjacency, group, bits, members, size)
     else:
         for position in range(source_size):
-            group = group_of(adjacency, relation, source_members[position])
+            group = group_of(adjacency, relation, np.int64(source_members[position]))
             if group >= 0:
                 size = _add_group(adjacency, group, bits, members, size)
     sets.sizes[row] = size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def fill_loops(adjacency, sets, row, relation):  # type: ignore[no-untyped-def]
+@kernel
+def fill_loops(adjacency, sets, row, relation):
     """The set becomes all x with (x, relation, x)."""
     bits, members = sets.bits[row], sets.members[row]
     size = 0
@@ -179,8 +180,8 @@ def fill_loops(adjacency, sets, row, relation):  # type: ignore[no-untyped-def]
     sets.sizes[row] = size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def keep_marked(sets, row, marks):  # type: ignore[no-untyped-def]
+@kernel
+def keep_marked(sets, row, marks):
     """Drop the members whose bit in ``marks`` is 0."""
     bits, members = sets.bits[row], sets.members[row]
     size = 0
@@ -194,8 +195,8 @@ def keep_marked(sets, row, marks):  # type: ignore[no-untyped-def]
     sets.sizes[row] = size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def keep_slice(sets, row, values, low, high):  # type: ignore[no-untyped-def]
+@kernel
+def keep_slice(sets, row, values, low, high):
     """Drop the members that are not in the sorted slice."""
     bits, members = sets.bits[row], sets.members[row]
     size = 0
@@ -209,8 +210,8 @@ def keep_slice(sets, row, values, low, high):  # type: ignore[no-untyped-def]
     sets.sizes[row] = size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _meets(adjacency, group, other_bits, other_members, other_size):  # type: ignore[no-untyped-def]
+@kernel
+def _meets(adjacency, group, other_bits, other_members, other_size):
     """Whether the group has a neighbour in the other set; walks the smaller of the two."""
     low, high = adjacency.group_offsets[group], adjacency.group_offsets[group + 1]
     if other_size * 4 < high - low:
@@ -224,8 +225,8 @@ def _meets(adjacency, group, other_bits, other_members, other_size):  # type: ig
     return False
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def keep_joined(adjacency, sets, row, other, relation):  # type: ignore[no-untyped-def]
+@kernel
+def keep_joined(adjacency, sets, row, other, relation):
     """Drop the members without a neighbour by ``relation`` in the other set, or with none at all if it is FREE."""
     other_size, size = sets.sizes[other], sets.sizes[row]
     low, high = adjacency.relation_offsets[relation], adjacency.relation_offsets[relation + 1]
@@ -256,7 +257,7 @@ def keep_joined(adjacency, sets, row, other, relation):  # type: ignore[no-untyp
         return
     for position in range(size):
         member = members[position]
-        group = group_of(adjacency, relation, member)
+        group = group_of(adjacency, relation, np.int64(member))
         if group >= 0 and (other_size == FREE or _meets(adjacency, group, other_bits, other_members, other_size)):
             members[kept] = member
             kept += 1
@@ -265,13 +266,14 @@ def keep_joined(adjacency, sets, row, other, relation):  # type: ignore[no-untyp
     sets.sizes[row] = kept
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _generate(adjacency, sets, plan, nodes, edges, children, node):  # type: ignore[no-untyped-def]
+@kernel
+def _generate(adjacency, sets, plan, nodes, edges, children, node):
     """Fill the node's set from whatever restricts it at least cost; returns the edge or child that was used.
 
     Edges are numbered from 0, children from -2 downwards (child c is -2 - c); -1 means that nothing restricts it.
     """
-    best, best_cost = np.int64(-1), np.int64(1) << 62
+    best: Any = np.int64(-1)
+    best_cost = np.int64(1) << 62
     for edge in range(len(edges)):
         kind = plan.edge_kinds[edge]
         if kind == ANCHORED:
@@ -321,8 +323,8 @@ def _generate(adjacency, sets, plan, nodes, edges, children, node):  # type: ign
     return best
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _anchor_group(adjacency, nodes, edges, edge, node):  # type: ignore[no-untyped-def]
+@kernel
+def _anchor_group(adjacency, nodes, edges, edge, node):
     """Group from the constant of an anchored edge to ``node``; -1 if it is empty, -2 if the edge is elsewhere."""
     subject, relation, object_ = edges[edge, 0], edges[edge, 1], edges[edge, 2]
     if subject == node:
@@ -332,8 +334,8 @@ def _anchor_group(adjacency, nodes, edges, edge, node):  # type: ignore[no-untyp
     return -2
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _restrict(adjacency, sets, plan, nodes, edges, children, node):  # type: ignore[no-untyped-def]
+@kernel
+def _restrict(adjacency, sets, plan, nodes, edges, children, node):
     """The node's set from its own conditions and its children's sets."""
     used = _generate(adjacency, sets, plan, nodes, edges, children, node)
     if used == -1:
@@ -357,8 +359,8 @@ def _restrict(adjacency, sets, plan, nodes, edges, children, node):  # type: ign
             keep_joined(adjacency, sets, node, child, adjacency.inverse[plan.up[child]])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def reduce_sets(adjacency, sets, plan, nodes, edges, variables, every):  # type: ignore[no-untyped-def]
+@kernel
+def reduce_sets(adjacency, sets, plan, nodes, edges, variables, every):
     """Both passes; False if some variable has no value left, or a pattern between constants does not hold.
 
     With ``every`` the sets of all variables that have a pattern are reduced and written out; else those alone
@@ -389,8 +391,8 @@ def reduce_sets(adjacency, sets, plan, nodes, edges, variables, every):  # type:
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _sort(values, low, high):  # type: ignore[no-untyped-def]
+@kernel
+def _sort(values, low, high):
     """Sort values[low:high] in place: Shell's way, which compiles in a tenth of the time that np.sort takes."""
     gap = 1
     while gap < (high - low) // 3:
@@ -405,8 +407,8 @@ def _sort(values, low, high):  # type: ignore[no-untyped-def]
         gap //= 3
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def write_sorted(sets, row, out, start):  # type: ignore[no-untyped-def]
+@kernel
+def write_sorted(sets, row, out, start):
     """Write the members in order to ``out`` from ``start``; returns where they end."""
     bits, members, size = sets.bits[row], sets.members[row], sets.sizes[row]
     if size * 4 < len(bits):
@@ -418,7 +420,7 @@ def write_sorted(sets, row, out, start):  # type: ignore[no-untyped-def]
         word = bits[position]
         base = position << 6
         while word:
-            out[start] = base + np.int64(_trailing_zeros(word))
+            out[start] = base + np.int64(_trailing_zeros(word))  # type: ignore[call-arg]
             start += 1
             word &= word - _ONE
     return start

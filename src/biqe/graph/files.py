@@ -138,7 +138,11 @@ def _known_format(path: Path) -> str:
 def _readable_files(folder: Path, forced: str | None) -> list[Source]:
     """Files of ``folder`` with a known extension, by name; hidden files and labels.tsv are left alone."""
     found = []
-    for path in sorted(folder.iterdir()):
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise UnreadableFile(f"folder {folder} cannot be read: {error.strerror or error}") from error
+    for path in entries:
         if not path.is_file() or path.name.startswith(".") or path.name == LABELS_FILE:
             continue
         format = format_of(path)

@@ -67,8 +67,11 @@ def save(
 def check_target(folder: str | Path, *, force: bool = False) -> None:
     """InvalidOption if a graph may not be written to ``folder``: something else, or a graph without ``force``."""
     target = Path(folder)
-    if not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())):
-        return
+    try:
+        if not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())):
+            return
+    except OSError as error:
+        raise InvalidOption(f"{target} cannot be looked into: {error.strerror or error}") from error
     if not is_graph_folder(target):
         raise InvalidOption(
             f"{target} exists and is not a graph folder of biqe; it is left as it is",

@@ -13,7 +13,7 @@ from threading import Event, Thread
 import numpy as np
 
 from biqe.graph.blocks import BLOCK_BYTES, MAX_NAME_BYTES, Block, blocks
-from biqe.graph.collect import Collector
+from biqe.graph.collect import Collector, Counts
 from biqe.graph.files import Source
 from biqe.graph.intern_kernels import HashInterner
 from biqe.graph.read_rdf import blank_prefix, read_lines
@@ -41,13 +41,14 @@ def read_fast(source: Source, into: Collector, *, scope: int = 0, block_bytes: i
         for block in ready:
             scan = _Scan(source, block, into, scope)
             if source.format == "tsv" and columns is None:
-                columns, skipped = _header(block)
+                columns, skipped, passed = _header(block)
                 if columns is not None and not columns.plain:
                     # Columns in another order are rare; the strict reader starts over and reads them all.
                     into.counts.comments = comments
                     read_tsv(source, into)
                     return
                 scan.skip(skipped)
+                into.counts.comments += passed
             scan.run()
 
 
@@ -132,17 +133,18 @@ class _Scan:
         return self._line
 
 
-def _header(block: Block) -> tuple[Columns | None, int]:
-    """Columns of the first row in ``block``, None where it has no row, and the place after a header line."""
-    for line, row in data_rows(block, None):
+def _header(block: Block) -> tuple[Columns | None, int, int]:
+    """Columns of the first row in ``block``, None where it has no row; the place after a header; comments before it."""
+    counts = Counts()
+    for line, row in data_rows(block, counts):
         columns = header_columns(row)
         if columns is None:
-            return Columns(), 0
+            return Columns(), 0, 0
         place = 0
         for _ in range(line - block.first_line + 1):
             place = block.data.find(b"\n", place) + 1 or len(block.data)
-        return columns, place
-    return None, 0
+        return columns, place, counts.comments
+    return None, 0, 0
 
 
 class _Ahead:

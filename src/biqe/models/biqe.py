@@ -29,13 +29,15 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 
-from biqe.errors import InvalidOption
+from biqe.errors import InvalidOption, TooManyPaths
 from biqe.models._contract import Paper, QueryModel, Support, Trace
 from biqe.models._dropout import PooledDropout
 from biqe.models._fused_loss import fused_cross_entropy
 from biqe.query.bound import BoundQuery
+from biqe.query.dag import analyse
 from biqe.query.queryset import QuerySet
 from biqe.query.token_table import FIRST_ENTITY, MASK, TokenTable, token_count, token_table
+from biqe.query.tokens import tokens
 
 
 @dataclass(frozen=True)
@@ -255,8 +257,6 @@ class BiQE(QueryModel):
 
     def supports(self, query: BoundQuery, *, strict: bool = True) -> Support:
         """Acyclic, connected queries whose targets it can tell apart."""
-        from biqe.query.dag import analyse
-
         dag = analyse(query)
         if not dag.is_acyclic:
             return Support(False, "biqe reads root-to-leaf paths, and this query has a cycle",
@@ -264,30 +264,23 @@ class BiQE(QueryModel):
         if not dag.is_connected:
             return Support(False, "biqe reads one connected query, and this one has separate parts",
                            "ask the parts one at a time")  # fmt: skip
-        table = token_table(QuerySet.of([query]), self.entity_count)
+        try:
+            table = token_table(QuerySet.of([query]), self.entity_count)
+        except TooManyPaths as error:
+            return Support(False, error.message, error.hint)
         longest = int(table.positions.max(initial=0)) + 1
         if longest > self.config.max_position:
             return Support(False, f"biqe reads paths of up to {self.config.max_position} tokens; this query has {longest}",
                            "ask for a shorter path, or train with a larger max_position")  # fmt: skip
-        if strict and self.config.positions == "paper":
-            return self._tells_targets_apart(query, table)
-        return Support(True)
-
-    def _tells_targets_apart(self, query: BoundQuery, table: TokenTable) -> Support:
-        seen: dict[frozenset[int], int] = {}
-        for number, node in enumerate(sorted(query.targets)):
-            places = frozenset(table.positions[table.targets == number].tolist())
-            if places in seen:
-                first, second = (
-                    f"?{query.names[n]}" if query.names else f"target {n}" for n in (seen[places], node)
-                )
-                return Support(
-                    False,
-                    f"biqe with positions='paper' cannot predict {first} and {second} together: both are "
-                    f"{min(places)} tokens from the end of their paths, and that is how it tells targets apart",
-                    "ask for one of them, or use a model trained with positions='structure'",
-                )
-            seen[places] = node
+        twins = tokens(query).twins if strict and self.config.positions == "paper" else ()
+        if twins:
+            first, second = (f"?{query.names[n]}" if query.names else f"target {n}" for n in twins[0][:2])
+            return Support(
+                False,
+                f"biqe with positions='paper' cannot predict {first} and {second} together: their masks stand at "
+                "the same distance from the end of their paths, and that is how it tells targets apart",
+                "ask for one of them, or use a model trained with positions='structure'",
+            )
         return Support(True)
 
     def encode(self, queries: QuerySet) -> EncodedQueries:

@@ -158,7 +158,10 @@ class _Names:
     # [4] Prologue ::= ( BaseDecl | PrefixDecl )*
     @classmethod
     def of(cls, prologue: Any, given: Mapping[str, str], scanned: Scan) -> _Names:
-        names = cls(scanned, {"": PLAIN, **given}, given.get("", PLAIN))
+        # A graph of plain names has no namespace, or an empty one.
+        own = given.get("", "")
+        own = own if is_absolute(own) else PLAIN
+        names = cls(scanned, {**given, "": own}, own)
         for declaration in prologue:
             iri = names._absolute(str(declaration.iri))
             if declaration.name == "Base":
@@ -208,7 +211,8 @@ class _Names:
         if self.base is None or not re.match(r"[a-z]+://", self.base):
             return (self.base or self.own) + iri
         try:
-            return urljoin(self.base, iri)
+            # A bare # at the end is dropped by urljoin; namespaces live by it.
+            return urljoin(self.base, iri) + ("#" if iri.endswith("#") else "")
         except ValueError as error:
             message = f"{_shown(iri)} is no IRI relative to {_shown(self.base)}: {error}"
             raise self._refusal(iri, message, "write the whole IRI") from None

@@ -12,7 +12,8 @@ from biqe.errors import SparqlSyntax
 from biqe.query.scan import Scan, Word
 
 MAX_CHARACTERS = 100_000
-MAX_WORDS = 2_000
+MAX_WORDS = 1_500
+"""Room for the most patterns and a long prologue; the parser takes up to a third of a millisecond a word."""
 MAX_PATTERNS = 256
 MAX_DEPTH = 8
 """Brackets within brackets. The parser is recursive and Python's stack is not endless."""

@@ -19,12 +19,14 @@ from biqe.models._contract import QueryModel
 from biqe.train import checkpoint
 from biqe.train.checkpoint import Place
 from biqe.train.config import TrainConfig
-from biqe.train.memory import peak_resident_bytes
+from biqe.train.memory import peak_resident_bytes, release_fragments, resident_bytes
 from biqe.train.run import Run
 from biqe.train.stream import Stream
 
 LOG_SECONDS = 2.0
 """How often the trace gets a line about steps."""
+RELEASE_STEPS = 50
+"""How often memory that has become too fragmented to use is given back."""
 
 
 class Listener(Protocol):
@@ -79,8 +81,17 @@ def train(
         run.log("checkpoint", step=place.step, epoch=place.epoch, seconds=round(place.seconds, 1))
         clock.saved = time.monotonic()
 
+    def report(fraction: float) -> None:
+        """Tell what the steps since the last report were like."""
+        facts = {"step": place.step, "epoch": place.epoch, "seconds": round(clock.seconds(), 1),
+                 "fraction": round(fraction, 4), **clock.rates(), "resident_mib": resident_bytes() >> 20}  # fmt: skip
+        run.log("steps", **facts)
+        listener.stepped(fraction, facts)
+
     def check(fraction: float) -> bool:
         """Validate the average; whether the run goes on."""
+        if clock.counted:
+            report(fraction)
         own = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         model.load_state_dict(average)
         model.eval()
@@ -112,11 +123,10 @@ def train(
                 place.step += 1
                 place.batch += 1
                 clock.count(queries, loss)
+                if place.step % RELEASE_STEPS == 0:
+                    release_fragments()
                 if clock.due(LOG_SECONDS):
-                    facts = {"step": place.step, "epoch": place.epoch, "seconds": round(clock.seconds(), 1),
-                             "fraction": round(fraction, 4), **clock.rates()}  # fmt: skip
-                    run.log("steps", **facts)
-                    listener.stepped(fraction, facts)
+                    report(fraction)
                 fraction = _fraction(config, place.epoch + place.batch / len(epoch), clock)
                 if fraction * config.validations >= place.validations + 1 and fraction < 1.0:
                     go_on = check(fraction)
@@ -203,6 +213,11 @@ class _Clock:
         self._queries += queries
         self._losses[0] += loss
         self._losses[1] += 1
+
+    @property
+    def counted(self) -> bool:
+        """Whether anything was done since the last look."""
+        return self._losses[1] > 0
 
     def due(self, seconds: float) -> bool:
         return time.monotonic() - self._looked >= seconds

@@ -12,7 +12,7 @@ import resource
 import sys
 from pathlib import Path
 
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _LARGEST_MMAP_THRESHOLD = 32 << 20  # glibc refuses more
 
 
@@ -25,10 +25,20 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError):
         return False
     return bool(
-        mallopt(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
+        mallopt(_M_ARENA_MAX, 1)
+        and mallopt(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
         and mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-        and mallopt(_M_TOP_PAD, 64 << 20)
     )
+
+
+def release_fragments() -> None:
+    """Give free pages back. Kept blocks of many sizes leave ever more gaps that fit nothing, so a long run does
+    this now and then; the next step faults a few pages in again."""
+    if sys.platform.startswith("linux"):
+        try:
+            ctypes.CDLL(None).malloc_trim(0)
+        except (OSError, AttributeError):
+            return
 
 
 def allocator() -> str:
@@ -38,6 +48,14 @@ def allocator() -> str:
     except OSError:
         return "system"
     return next((name for name in ("tcmalloc", "jemalloc", "mimalloc") if name in maps), "system")
+
+
+def resident_bytes() -> int:
+    """Resident size of this process now; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def peak_resident_bytes() -> int:

@@ -25,7 +25,7 @@ def picture(run: Run) -> str:
     end = max([x for x, _ in loss + mrr], default=1.0) or 1.0
     panels = [
         _panel("training loss", loss, end, 30, dots=False),
-        _panel("validation MRR (filtered by the complete graph)", mrr, end, 30 + HEIGHT + GAP, dots=True),
+        _panel("validation MRR (filters from train and valid)", mrr, end, 30 + HEIGHT + GAP, dots=True),
     ]
     height = 30 + 2 * (HEIGHT + GAP) + 10
     title = f"{run.record['model']}, {run.folder.resolve().name}"

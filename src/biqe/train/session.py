@@ -20,7 +20,8 @@ from biqe.errors import EmptyResult, RunFailed, VocabularyMismatch
 from biqe.evaluate.loop import evaluate
 from biqe.exact.answers import answer_sets
 from biqe.graph import folder as graph_folder
-from biqe.graph.knowledge_graph import Splits
+from biqe.graph.knowledge_graph import Graph, Splits
+from biqe.graph.triples import union
 from biqe.mine import folder as set_folder
 from biqe.mine.dataset import MineConfig, mine_split
 from biqe.models import _catalogue, store
@@ -140,7 +141,7 @@ def _train(
 
 def validation_queries(splits: Splits, queries: Mapping[str, QuerySet] | None, config: TrainConfig) -> QuerySet:
     """What the run is validated on: the set's validation queries, or DAGs mined from the validation split, or,
-    where it is too small for those, its triples; drawn once by seed."""
+    where it is too small for those, its triples; drawn once by seed. Filters come from train and valid."""
     rng = np.random.default_rng([config.seed, 2])
     if queries is not None and len(queries.get("valid", ())):
         found = queries["valid"]
@@ -153,9 +154,10 @@ def validation_queries(splits: Splits, queries: Mapping[str, QuerySet] | None, c
             found = triple_queries(splits["valid"], rng)
     if len(found) > config.validation_queries:
         found = found.take(np.sort(rng.choice(len(found), config.validation_queries, replace=False)))
-    if "complete" not in found.filters:
-        found = found.with_filters(complete=answer_sets(splits["complete"], found))
-    return found
+    # A set's own filters know the test triples; choosing a model must not. These know train and valid only.
+    seen = Graph(splits.vocabulary, union(splits.train, splits.valid))
+    found = dataclasses.replace(found, filters={})
+    return found.with_filters(complete=answer_sets(seen, found))
 
 
 def _set_threads(config: TrainConfig) -> None:

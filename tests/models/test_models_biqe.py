@@ -1,0 +1,215 @@
+"""The encoder: equivariance, batches, the reference in another library, and what each kind of positions can tell."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biqe.errors import InvalidOption
+from biqe.models.biqe import BiQE, Config
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery
+from biqe.query.queryset import QuerySet
+from biqe.query.token_table import FIRST_ENTITY
+
+ENTITIES, RELATIONS = 30, 4
+VARIANTS = [
+    dict(positions=positions, mask_average=average, norm=norm)
+    for positions, average, norm in itertools.product(("paper", "structure"), ("hidden", "probability"), ("pre", "post"))
+]
+TWINS = BoundQuery(
+    (7, TARGET, 8, TARGET, TARGET, TARGET), ((0, 0, 1), (1, 1, 4), (2, 2, 3), (3, 1, 4), (4, 3, 5)), (1, 3, 4, 5)
+)
+QUERIES = (
+    BoundQuery((3, TARGET), ((0, 1, 1),), (1,)),
+    BoundQuery((5, HIDDEN, TARGET, TARGET), ((0, 0, 1), (1, 1, 2), (2, 2, 3)), (2, 3)),
+    BoundQuery((7, TARGET, 8, TARGET, TARGET), ((0, 0, 1), (1, 1, 3), (2, 2, 3), (3, 3, 4)), (1, 3, 4)),
+    TWINS,
+)
+
+
+def scores(model, *queries):
+    with torch.inference_mode():
+        return model.scores(model.encoder(QuerySet.of(queries)))
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_a_query_scores_the_same_alone_and_among_others(make_model, options):
+    model = make_model(**options)
+    together = scores(model, *QUERIES)
+    alone = torch.cat([scores(model, query) for query in QUERIES])
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_scores_are_log_probabilities(make_model, options):
+    found = scores(make_model(**options), *QUERIES)
+    assert found.shape == (10, ENTITIES)
+    torch.testing.assert_close(found.exp().sum(1), torch.ones(10), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_permuting_the_branches_permutes_nothing_but_the_branches(make_model, options):
+    """Nodes renamed and edges reordered: each target keeps its distribution (equivariance, the paper)."""
+    model = make_model(**options)
+    query = QUERIES[2]
+    before = scores(model, query)
+    for order in itertools.permutations(range(len(query.nodes))):
+        place = {old: new for new, old in enumerate(order)}
+        nodes = tuple(query.nodes[old] for old in order)
+        edges = tuple((place[s], r, place[o]) for s, r, o in reversed(query.edges))
+        permuted = BoundQuery(nodes, edges, tuple(sorted(place[t] for t in query.targets)))
+        after = scores(model, permuted)
+        row = {node: number for number, node in enumerate(permuted.targets)}
+        expected = torch.stack([after[row[place[target]]] for target in query.targets])
+        torch.testing.assert_close(before, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_trace_gives_the_same_scores_and_attention_that_sums_to_one(make_model, options):
+    model = make_model(**options)
+    batch = model.encoder(QuerySet.of(QUERIES))
+    with torch.inference_mode():
+        trace = model.trace(batch)
+        torch.testing.assert_close(trace.scores, model.scores(batch), rtol=1e-4, atol=1e-5)
+    assert len(trace.attention) == 2
+    for layer in trace.attention:
+        torch.testing.assert_close(layer.sum(-1), torch.ones(layer.shape[:-1]), rtol=1e-4, atol=1e-5)
+        hidden_columns = batch.padding[:, None, None, :].expand_as(layer)
+        assert layer[hidden_columns].eq(0).all(), "nobody looks at padding"
+
+
+def test_the_papers_positions_cannot_tell_equal_depth_targets_apart(make_model):
+    paper = scores(make_model(positions="paper", mask_average="probability"), TWINS)
+    torch.testing.assert_close(paper[0], paper[1], rtol=1e-5, atol=1e-6)
+    structure = scores(make_model(positions="structure", mask_average="probability"), TWINS)
+    assert (structure[0] - structure[1]).abs().max() > 1e-3, "a thousand times the tolerance above"
+
+
+def test_supports_refuses_with_a_reason(make_model):
+    paper, structure = make_model(positions="paper"), make_model(positions="structure")
+    named = BoundQuery(TWINS.nodes, TWINS.edges, TWINS.targets, ("", "a", "", "b", "x", "y"))
+    refused = paper.supports(named)
+    assert not refused and "?a and ?b" in refused.reason and "structure" in refused.hint
+    assert paper.supports(named, strict=False) and structure.supports(named)
+    cycle = BoundQuery((1, TARGET, TARGET), ((0, 0, 1), (1, 0, 2), (2, 1, 1)), (1, 2))
+    assert "cycle" in structure.supports(cycle).reason
+    apart = BoundQuery((1, TARGET, 2, TARGET), ((0, 0, 1), (2, 0, 3)), (1, 3))
+    assert "separate" in structure.supports(apart).reason
+    long = BoundQuery((1, *([TARGET] * 20)), tuple((i, 0, i + 1) for i in range(20)), tuple(range(1, 21)))
+    assert "32 tokens" in structure.supports(long).reason
+
+
+def test_the_masks_of_one_target_are_averaged(make_model):
+    """Under mask_average=probability, a target's distribution is the mean of the distributions at its masks."""
+    model = make_model(mask_average="probability")
+    batch = model.encoder(QuerySet.of([QUERIES[2]]))
+    with torch.inference_mode():
+        at_masks = model.hidden(batch)[0][batch.masks]
+        each = torch.softmax(model.head(at_masks) @ model.entity_weight.T + model.entity_bias, 1)
+        found = model.scores(batch).exp()
+    for target in range(3):
+        torch.testing.assert_close(found[target], each[batch.mask_targets == target].mean(0), rtol=1e-4, atol=1e-6)
+
+
+def test_same_hidden_states_as_bert():
+    """With norm=post and the paper's positions, the encoder is BERT: same weights, same hidden states."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = Config(width=16, layers=3, heads=4, feed_forward=32, positions="paper", norm="post", dropout=0.0)
+    ours = BiQE(config, ENTITIES, RELATIONS).eval()
+    bert = transformers.BertModel(
+        transformers.BertConfig(
+            vocab_size=len(ours.embed_tokens.weight), hidden_size=16, num_hidden_layers=3, num_attention_heads=4,
+            intermediate_size=32, max_position_embeddings=config.max_position, type_vocab_size=1,
+            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, hidden_act="gelu",
+        ),
+        add_pooling_layer=False,
+    ).eval()  # fmt: skip
+    with torch.no_grad():
+        for parameter in bert.parameters():
+            parameter.normal_(std=0.3)
+        bert.embeddings.token_type_embeddings.weight.zero_()
+        ours.embed_tokens.weight.copy_(bert.embeddings.word_embeddings.weight)
+        ours.embed_positions.weight.copy_(bert.embeddings.position_embeddings.weight)
+        ours.embed_norm.load_state_dict(bert.embeddings.LayerNorm.state_dict())
+        for mine, theirs in zip(ours.layers, bert.encoder.layer, strict=True):
+            own = theirs.attention.self
+            mine.attention_in.weight.copy_(torch.cat([own.query.weight, own.key.weight, own.value.weight]))
+            mine.attention_in.bias.copy_(torch.cat([own.query.bias, own.key.bias, own.value.bias]))
+            mine.attention_out.load_state_dict(theirs.attention.output.dense.state_dict())
+            mine.attention_norm.load_state_dict(theirs.attention.output.LayerNorm.state_dict())
+            mine.feed_in.load_state_dict(theirs.intermediate.dense.state_dict())
+            mine.feed_out.load_state_dict(theirs.output.dense.state_dict())
+            mine.feed_norm.load_state_dict(theirs.output.LayerNorm.state_dict())
+    batch = ours.encoder(QuerySet.of(QUERIES))
+    with torch.inference_mode():
+        expected = bert(
+            input_ids=batch.tokens, position_ids=batch.positions, attention_mask=(~batch.padding).long()
+        ).last_hidden_state
+        found = ours.hidden(batch)
+    torch.testing.assert_close(found[~batch.padding], expected[~batch.padding], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_the_loss_is_the_cross_entropy_of_the_scores(make_model, with_gold, options):
+    """Two roads to one number. Under mask_average=probability the paper's loss is a mean over masks."""
+    model = make_model(**options)
+    queries = with_gold(QuerySet.of(QUERIES))
+    batch = model.encoder(queries)
+    with torch.no_grad():
+        at_masks = model.hidden(batch).reshape(-1, 16)[batch.masks]
+        gold = batch.gold[batch.mask_targets]
+        if options["mask_average"] == "hidden":
+            expected = -model.scores(batch).gather(1, batch.gold[:, None]).mean()
+        else:
+            logits = model.head(at_masks) @ model.entity_weight.T + model.entity_bias
+            expected = torch.nn.functional.cross_entropy(logits, gold)
+    torch.testing.assert_close(model.loss(batch).detach(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_input_and_output_share_entity_embeddings(make_model):
+    model = make_model()
+    row = FIRST_ENTITY + 4
+    before = scores(model, QUERIES[0])
+    with torch.no_grad():
+        model.embed_tokens.weight[row] += 1.0
+    after = scores(model, QUERIES[0])
+    assert (before[0, 4] - after[0, 4]).abs() > 1e-4, "the output projection is the input embedding"
+    anchored = BoundQuery((4, TARGET), ((0, 1, 1),), (1,))
+    with torch.no_grad():
+        changed = scores(model, anchored)
+        model.embed_tokens.weight[row] -= 1.0
+        assert (scores(model, anchored) - changed).abs().max() > 1e-4
+
+
+@given(st.lists(st.sampled_from(range(len(QUERIES))), min_size=1, max_size=12))
+def test_targets_come_in_the_order_of_queries_and_nodes(rows):
+    torch.manual_seed(1)
+    model = BiQE(Config(width=8, layers=1, heads=2, feed_forward=8), ENTITIES, RELATIONS).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    encoded = model.encode(QuerySet.of(QUERIES))
+    with torch.inference_mode():
+        found = model.scores(encoded.batch(np.array(rows)))
+        expected = torch.cat([model.scores(encoded.batch(np.array([row]))) for row in rows])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"width": 10, "heads": 4}, "divide"),
+        ({"dropout": 1.5}, r"\[0, 1\)"),
+        ({"positions": "absolute"}, "paper or structure"),
+        ({"layers": 0}, "at least 1"),
+    ],
+)
+def test_bad_options_are_refused(options, complaint):
+    with pytest.raises(InvalidOption, match=complaint):
+        Config(**options)

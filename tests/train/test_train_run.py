@@ -1,0 +1,270 @@
+"""Runs: learning, resuming to the bit after real kills, and refusals that lose nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from biqe.errors import BiqeError, EmptyResult, InvalidOption, RunFailed, UnreadableFile, VocabularyMismatch
+from biqe.graph import folder as graphs
+from biqe.graph.knowledge_graph import Splits
+from biqe.graph.triples import difference
+from biqe.train import checkpoint, session
+from biqe.train.config import TrainConfig
+from biqe.train.run import Run
+
+OPTIONS = "learning_rate=0.01 paths=200 dags=200 batch_tokens=300 warmup_steps=10 validations=4 heads=2 feed_forward=32".split()
+ARGUMENTS = ["--epochs", "3", "--width", "16", "--layers", "1", "--threads", "1", *(w for o in OPTIONS for w in ("-O", o))]
+
+
+def biqe(*words, **more):
+    return subprocess.Popen(
+        [sys.executable, "-m", "biqe", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more
+    )
+
+
+def finish(process, code=0):
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == code, err
+    return out, err
+
+
+def final_state(run):
+    return load_file(checkpoint.latest(run / "checkpoints"))
+
+
+def wait_for(condition, process, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+def steps_in(run):
+    trace = run / "trace.jsonl"
+    return trace.read_text().count('"checkpoint"') if trace.exists() else 0
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(graph_folder, tmp_path_factory):
+    """A run of three epochs that was never stopped."""
+    run = tmp_path_factory.mktemp("runs") / "whole"
+    finish(biqe("train", graph_folder, "--out", run, *ARGUMENTS))
+    return run
+
+
+def test_a_run_learns_and_writes_what_it_promises(uninterrupted):
+    events = Run.open(uninterrupted).trace()
+    losses = [event["loss"] for event in events if event["event"] == "steps"]
+    validations = [event["mrr"] for event in events if event["event"] == "validation"]
+    assert len(validations) == 4
+    assert losses[-1] < losses[0] - 0.1
+    record = json.loads((uninterrupted / "run.json").read_text())
+    assert record["train"]["epochs"] == 3 and record["versions"]["torch"] and record["graph"]["fingerprint"]
+    assert events[-1]["event"] == "ended" and events[-1]["reason"] == "finished" and events[-1]["peak_resident_mib"] > 50
+    picture = ET.fromstring((uninterrupted / "run.svg").read_text())
+    assert len(picture.findall(".//{http://www.w3.org/2000/svg}circle")) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_killed_and_resumed_is_the_same_to_the_bit(uninterrupted, graph_folder, tmp_path, how):
+    """Killed several times, wherever it happens to be; the last weights are those of the run never stopped."""
+    run = tmp_path / "run"
+    process = biqe("train", graph_folder, "--out", run, *ARGUMENTS)
+    for kill in range(3):
+        wait_for(lambda kill=kill: steps_in(run) > kill, process)
+        process.send_signal(how)
+        process.communicate(timeout=60)
+        if how == signal.SIGKILL:
+            assert process.returncode == -signal.SIGKILL
+            # As if it had died while a checkpoint was being written.
+            (run / "checkpoints" / ".step-000000999.safetensors.partial").write_bytes(b"half of it")
+        process = biqe("train", "--resume", run)
+    finish(process)
+    expected, found = final_state(uninterrupted), final_state(run)
+    assert expected.keys() == found.keys()
+    for name in expected:
+        assert np.array_equal(expected[name], found[name]), name
+    best = load_file(run / "model" / "weights.safetensors")
+    for name, tensor in load_file(uninterrupted / "model" / "weights.safetensors").items():
+        assert np.array_equal(best[name], tensor), name
+    assert not list((run / "checkpoints").glob(".*"))
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_never_leaves_a_broken_checkpoint(graph_folder, tmp_path):
+    """kill -9 in quick succession while checkpoints are written all the time."""
+    run = tmp_path / "run"
+    words = ["--epochs", "50", "--width", "64", "--layers", "1", "--threads", "1", "-O", "paths=50", "-O", "dags=50",
+             "-O", "heads=2", "-O", "checkpoint_minutes=0.0001", "-O", "batch_tokens=100"]  # fmt: skip
+    process = biqe("train", graph_folder, "--out", run, *words)
+    wait_for(lambda: steps_in(run) > 2, process)
+    for delay in (0.0, 0.013, 0.171):
+        time.sleep(delay)
+        process.kill()
+        process.communicate()
+        newest = checkpoint.latest(run / "checkpoints")
+        place = checkpoint.read_place(newest)
+        assert place.step == int(newest.stem.split("-")[1])
+        assert set(load_file(newest)) >= {"random", "model.embed_tokens.weight", "average.embed_tokens.weight"}
+        before = steps_in(run)
+        process = biqe("train", "--resume", run)
+        wait_for(lambda before=before: steps_in(run) > before + 1, process)
+    process.kill()
+    process.communicate()
+    assert any(event["event"] == "resumed" and event["step"] > 0 for event in Run.open(run).trace())
+
+
+@pytest.mark.slow
+def test_a_run_measured_in_minutes_resumes_with_the_time_it_used(graph_folder, tmp_path, quiet, settings_of, tiny):
+    run = tmp_path / "run"
+    words = [*ARGUMENTS[2:], "--minutes", "0.2", "-O", "checkpoint_minutes=0.01"]
+    process = biqe("train", graph_folder, "--out", run, *words)
+    wait_for(lambda: steps_in(run) > 0, process)
+    process.kill()
+    process.communicate()
+    used = checkpoint.read_place(checkpoint.latest(run / "checkpoints")).seconds
+    started = time.monotonic()
+    result = session.resume(run, listener=quiet)
+    took = time.monotonic() - started
+    assert result.reason == "finished"
+    assert max(used, 0.2 * 60) <= result.place.seconds <= used + took, "time already used counts"
+
+
+def test_a_finished_run_has_nothing_to_resume(uninterrupted, quiet):
+    with pytest.raises(RunFailed, match="has finished"):
+        session.resume(uninterrupted, listener=quiet)
+
+
+def test_a_changed_graph_is_refused_and_nothing_is_touched(uninterrupted, graph_folder, tmp_path, quiet):
+    run = tmp_path / "run"
+    shutil.copytree(uninterrupted, run)
+    splits = graphs.load(graph_folder)
+    graphs.save(Splits(splits.vocabulary, difference(splits.train, splits.train[:1]), splits.valid), tmp_path / "other")
+    record = json.loads((run / "run.json").read_text())
+    record["graph"]["path"] = str(tmp_path / "other")
+    (run / "run.json").write_text(json.dumps(record))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+    with pytest.raises(VocabularyMismatch, match="is not the one"):
+        session.resume(run, listener=quiet)
+    record["graph"]["path"] = str(tmp_path / "gone")
+    (run / "run.json").write_text(json.dumps(record))
+    before[run / "run.json"] = (run / "run.json").read_bytes()
+    with pytest.raises(BiqeError):
+        session.resume(run, listener=quiet)
+    assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def test_a_used_folder_is_refused(uninterrupted, graph_folder, tmp_path, quiet, settings_of, tiny):
+    with pytest.raises(RunFailed, match="nothing was overwritten") as refused:
+        session.start(str(graph_folder), uninterrupted, train_config=settings_of(epochs=1), model_options=tiny, listener=quiet)
+    assert "--resume" in refused.value.hint
+    (tmp_path / "note.txt").write_text("mine")
+    with pytest.raises(RunFailed, match="not empty"):
+        session.start(str(graph_folder), tmp_path, train_config=settings_of(epochs=1), model_options=tiny, listener=quiet)
+    assert (tmp_path / "note.txt").read_text() == "mine"
+
+
+def test_two_processes_cannot_train_in_one_folder(uninterrupted):
+    run = Run.open(uninterrupted)
+    with run.locked(), pytest.raises(RunFailed, match="another process"):
+        with Run.open(uninterrupted).locked():
+            pass
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_an_error_and_the_last_checkpoint_stays(graph_folder, tmp_path):
+    """The system refuses to let files grow, as on a full disk; the run ends with an error and can be resumed."""
+    run = tmp_path / "run"
+    process = biqe("train", graph_folder, "--out", run, *ARGUMENTS)
+    wait_for(lambda: steps_in(run) > 0, process)
+    process.kill()
+    process.communicate()
+    newest = checkpoint.latest(run / "checkpoints")
+    whole = newest.read_bytes()
+
+    def no_space():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+    _, err = finish(biqe("train", "--resume", run, preexec_fn=no_space), 2)
+    assert "cannot write" in err and "hint:" in err and "Traceback" not in err
+    assert newest.read_bytes() == whole
+    assert checkpoint.latest(run / "checkpoints") == newest
+    finish(biqe("train", "--resume", run))
+
+
+def test_a_wrong_option_leaves_nothing_behind(graph_folder, tmp_path, quiet, settings_of):
+    with pytest.raises(InvalidOption, match="did you mean|has no option"):
+        session.start(str(graph_folder), tmp_path / "run", train_config=settings_of(epochs=1),
+                      model_options={"widht": 8}, listener=quiet)  # fmt: skip
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_graph_without_validation_is_told(graph_folder, tmp_path, quiet, settings_of, tiny):
+    splits = graphs.load(graph_folder)
+    graphs.save(Splits(splits.vocabulary, splits.train), tmp_path / "g")
+    with pytest.raises(EmptyResult, match="no validation split"):
+        session.start(str(tmp_path / "g"), tmp_path / "run", train_config=settings_of(epochs=1), model_options=tiny, listener=quiet)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "other"}', '{"format": "biqe-run", "version": 9}',
+                                  '{"format": "biqe-run", "version": 1}'])  # fmt: skip
+def test_damaged_run_records_are_told(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(UnreadableFile):
+        Run.open(tmp_path)
+
+
+def test_a_damaged_checkpoint_is_told(uninterrupted, tmp_path):
+    newest = checkpoint.latest(uninterrupted / "checkpoints")
+    cut = tmp_path / newest.name
+    cut.write_bytes(newest.read_bytes()[:-100])
+    with pytest.raises(UnreadableFile):
+        checkpoint.read_place(cut)
+
+
+def test_early_stop(graph_folder, tmp_path, quiet, settings_of, tiny):
+    config = settings_of(epochs=40, validations=40, patience=1, learning_rate=1e-9)
+    result = session.start(str(graph_folder), tmp_path / "run", train_config=config, model_options=tiny, listener=quiet)
+    assert result.reason == "stopped early"
+    assert len(quiet.validations) < 40
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({}, "either 'minutes' or 'epochs'"),
+        ({"minutes": 1, "epochs": 1}, "not both"),
+        ({"minutes": -1}, "above 0"),
+        ({"epochs": 1, "label_smoothing": 1.0}, "label_smoothing"),
+        ({"epochs": 1, "hide_share": 0.7, "reveal_share": 0.7}, "together"),
+        ({"epochs": 1, "batch_tokens": 0}, "at least 1"),
+        ({"epochs": float("nan")}, "above 0"),
+    ],
+)
+def test_settings_are_checked(values, complaint):
+    with pytest.raises(InvalidOption, match=complaint):
+        TrainConfig(**values)
+
+
+def test_the_command_refuses_bad_words(tmp_path):
+    for words in (["train"], ["train", "nowhere", "--out", tmp_path / "r"], ["train", "--resume", tmp_path / "none"],
+                  ["train", "g", "--out", tmp_path / "r", "-O", "dropuot=1"], ["train", "g", "--resume", "x"],
+                  ["train", "g", "--out", tmp_path / "r", "-O", "dropout=often"], ["config"], ["config", tmp_path]):  # fmt: skip
+        _, err = finish(biqe(*words), 2)
+        assert "error" in err.lower() and "Traceback" not in err, words
+    assert os.listdir(tmp_path) == []

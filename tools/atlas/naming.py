@@ -1,0 +1,44 @@
+"""Names and labels of entities: plain, unique whatever the accents or case, and usable in SPARQL after a colon.
+
+A label is for people (``St. Louis``, ``Alexandria, Louisiana``); a name is the label with underscores and without
+signs that SPARQL would want escaped (``St_Louis``, ``Alexandria_Louisiana``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from atlas.places import plain
+
+LOCAL_NAME = re.compile(r"\w(?:[\w-]*\w)?")
+"""What follows the colon in SPARQL without escapes; a little narrower than the standard allows."""
+
+
+class Names:
+    """Names already given, and the labels that belong to them."""
+
+    def __init__(self) -> None:
+        self.labels: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    def give(self, labels: Iterable[str]) -> str:
+        """Name for the first of ``labels`` that is still free; the build stops if none is."""
+        tried = []
+        for label in labels:
+            name = _name(label)
+            key = plain(name)
+            if key not in self._taken:
+                self._taken.add(key)
+                self.labels[name] = label
+                return name
+            tried.append(label)
+        raise SystemExit(f"no free name among {', '.join(tried)}")
+
+
+def _name(label: str) -> str:
+    """``label`` as a SPARQL local name."""
+    name = re.sub(r"[\s_]+", "_", re.sub(r"[^\w\s-]", "", label.replace("/", " "))).strip("_-")
+    if not LOCAL_NAME.fullmatch(name):
+        raise SystemExit(f"label {label!r} makes no usable name")
+    return name
