@@ -78,7 +78,7 @@ def main() -> None:
     product = matrix_product_rate(config, graph.entity_count, settings.batch_tokens)
     mine_rate, theirs_rate = statistics.median(rates["ours"]), statistics.median(rates["alternative"])
     flops = statistics.median(rates["flops"])
-    print(f"ours {mine_rate:,.0f} queries/s, transformers {theirs_rate:,.0f} queries/s: {mine_rate / theirs_rate:.1f} times")
+    print(f"ours {mine_rate:,.0f} queries/s, transformers {theirs_rate:,.0f} queries/s, {mine_rate / theirs_rate:.1f}x")
     print(f"{flops / 1e9:.0f} GFLOP/s in training, {product / 1e9:.0f} GFLOP/s in bare matrix products of its shapes")
     print(
         json.dumps(
@@ -87,7 +87,9 @@ def main() -> None:
                 "ratio": round(mine_rate / theirs_rate, 2),
                 "queries_per_second": round(mine_rate, 1),
                 "alternative_queries_per_second": round(theirs_rate, 1),
-                "rounds": {key: [round(value, 1) for value in values] for key, values in rates.items() if key != "flops"},
+                "rounds": {
+                    key: [round(value, 1) for value in values] for key, values in rates.items() if key != "flops"
+                },
                 "gflops": round(flops / 1e9, 1),
                 "matrix_product_gflops": round(product / 1e9, 1),
                 "share_of_matrix_product": round(flops / product, 3),

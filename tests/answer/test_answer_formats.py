@@ -96,9 +96,7 @@ def _turtle(term: str) -> str:
 
 
 def _in_xml(text: str) -> str:
-    return "".join(
-        f"%{ord(c):02X}" if (ord(c) < 32 and c not in "\t\n\r") or c in "\ufffe\uffff" else c for c in text
-    )
+    return "".join(f"%{ord(c):02X}" if (ord(c) < 32 and c not in "\t\n\r") or c in "\ufffe\uffff" else c for c in text)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

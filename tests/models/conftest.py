@@ -27,7 +27,9 @@ def make_model():
 
     def make(seed: int = 0, **options: object) -> BiQE:
         torch.manual_seed(seed)
-        model = BiQE(Config(**{"width": 16, "layers": 2, "heads": 2, "feed_forward": 32, **options}), ENTITIES, RELATIONS)
+        model = BiQE(
+            Config(**{"width": 16, "layers": 2, "heads": 2, "feed_forward": 32, **options}), ENTITIES, RELATIONS
+        )
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter), alpha=0.3)

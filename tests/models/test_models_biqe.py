@@ -19,7 +19,9 @@ from biqe.query.token_table import FIRST_ENTITY
 ENTITIES, RELATIONS = 30, 4
 VARIANTS = [
     dict(positions=positions, mask_average=average, norm=norm)
-    for positions, average, norm in itertools.product(("paper", "structure"), ("hidden", "probability"), ("pre", "post"))
+    for positions, average, norm in itertools.product(
+        ("paper", "structure"), ("hidden", "probability"), ("pre", "post")
+    )
 ]
 TWINS = BoundQuery(
     (7, TARGET, 8, TARGET, TARGET, TARGET), ((0, 0, 1), (1, 1, 4), (2, 2, 3), (3, 1, 4), (4, 3, 5)), (1, 3, 4, 5)

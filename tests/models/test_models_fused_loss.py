@@ -14,7 +14,7 @@ from biqe.models._fused_loss import fused_cross_entropy
 
 def both(rows, width, entities, smoothing, seed, dtype=torch.float64, scale=1.0):
     generator = torch.Generator().manual_seed(seed)
-    draw = lambda *shape: (torch.randn(*shape, generator=generator, dtype=dtype) * scale)  # noqa: E731
+    draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=dtype) * scale  # noqa: E731
     hidden, weight, bias = draw(rows, width), draw(entities, width), draw(entities)
     gold = torch.randint(entities, (rows,), generator=generator)
     results = []
@@ -29,9 +29,7 @@ def both(rows, width, entities, smoothing, seed, dtype=torch.float64, scale=1.0)
     return results
 
 
-@given(
-    st.integers(1, 9), st.integers(1, 6), st.integers(2, 20), st.sampled_from([0.0, 0.1, 0.5]), st.integers(0, 99)
-)
+@given(st.integers(1, 9), st.integers(1, 6), st.integers(2, 20), st.sampled_from([0.0, 0.1, 0.5]), st.integers(0, 99))
 def test_fused_equals_plain(rows, width, entities, smoothing, seed):
     for fused, plain in zip(*both(rows, width, entities, smoothing, seed), strict=True):
         torch.testing.assert_close(fused, plain)

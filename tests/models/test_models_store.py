@@ -40,7 +40,9 @@ def test_half_the_size_for_almost_the_same_scores(folder, tmp_path, make_model):
     assert size(tmp_path / "half") < 0.7 * size(folder)
     full, half = store.load(folder).model, store.load(tmp_path / "half").model
     with torch.inference_mode():
-        torch.testing.assert_close(half.scores(half.encoder(QUERY)), full.scores(full.encoder(QUERY)), rtol=0.02, atol=0.02)
+        torch.testing.assert_close(
+            half.scores(half.encoder(QUERY)), full.scores(full.encoder(QUERY)), rtol=0.02, atol=0.02
+        )
 
 
 def test_a_run_folder_gives_its_best_model(folder):
@@ -55,7 +57,9 @@ def test_damaged_files_are_told(folder, name, damage):
     if damage == "missing":
         path.unlink()
     else:
-        path.write_bytes({"empty": b"", "truncated": whole[: len(whole) // 2], "garbage": b"\x80\x04\x95." * 50}[damage])
+        path.write_bytes(
+            {"empty": b"", "truncated": whole[: len(whole) // 2], "garbage": b"\x80\x04\x95." * 50}[damage]
+        )
     with pytest.raises(UnreadableFile):
         store.load(folder)
 
@@ -88,4 +92,5 @@ def test_weights_are_replaced_whole_or_not_at_all(folder, make_model, monkeypatc
     with pytest.raises(BiqeError, match="No space left"):
         store.save(make_model(seed=1), folder, vocabulary=VOCABULARY, graph_fingerprint="g")
     assert (folder / "weights.safetensors").read_bytes() == before
-    assert sorted(path.name for path in folder.iterdir()) == ["card.md", "manifest.json", "vocabulary.json", "weights.safetensors"]  # fmt: skip
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["card.md", "manifest.json", "vocabulary.json", "weights.safetensors"]

@@ -24,13 +24,29 @@ from biqe.train import checkpoint, session
 from biqe.train.config import TrainConfig
 from biqe.train.run import Run
 
-OPTIONS = "learning_rate=0.01 paths=200 dags=200 batch_tokens=300 warmup_steps=10 validations=4 heads=2 feed_forward=32".split()
-ARGUMENTS = ["--epochs", "3", "--width", "16", "--layers", "1", "--threads", "1", *(w for o in OPTIONS for w in ("-O", o))]
+OPTIONS = (
+    "learning_rate=0.01 paths=200 dags=200 batch_tokens=300 warmup_steps=10 validations=4 heads=2 feed_forward=32"
+).split()
+ARGUMENTS = [
+    "--epochs",
+    "3",
+    "--width",
+    "16",
+    "--layers",
+    "1",
+    "--threads",
+    "1",
+    *(w for o in OPTIONS for w in ("-O", o)),
+]
 
 
 def biqe(*words, **more):
     return subprocess.Popen(
-        [sys.executable, "-m", "biqe", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more
+        [sys.executable, "-m", "biqe", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **more,
     )
 
 
@@ -73,7 +89,9 @@ def test_a_run_learns_and_writes_what_it_promises(uninterrupted):
     assert losses[-1] < losses[0] - 0.1
     record = json.loads((uninterrupted / "run.json").read_text())
     assert record["train"]["epochs"] == 3 and record["versions"]["torch"] and record["graph"]["fingerprint"]
-    assert events[-1]["event"] == "ended" and events[-1]["reason"] == "finished" and events[-1]["peak_resident_mib"] > 50
+    assert (
+        events[-1]["event"] == "ended" and events[-1]["reason"] == "finished" and events[-1]["peak_resident_mib"] > 50
+    )
     picture = ET.fromstring((uninterrupted / "run.svg").read_text())
     assert len(picture.findall(".//{http://www.w3.org/2000/svg}circle")) == 4
 
@@ -170,11 +188,15 @@ def test_a_changed_graph_is_refused_and_nothing_is_touched(uninterrupted, graph_
 
 def test_a_used_folder_is_refused(uninterrupted, graph_folder, tmp_path, quiet, settings_of, tiny):
     with pytest.raises(RunFailed, match="nothing was overwritten") as refused:
-        session.start(str(graph_folder), uninterrupted, train_config=settings_of(epochs=1), model_options=tiny, listener=quiet)
+        session.start(
+            str(graph_folder), uninterrupted, train_config=settings_of(epochs=1), model_options=tiny, listener=quiet
+        )
     assert "--resume" in refused.value.hint
     (tmp_path / "note.txt").write_text("mine")
     with pytest.raises(RunFailed, match="not empty"):
-        session.start(str(graph_folder), tmp_path, train_config=settings_of(epochs=1), model_options=tiny, listener=quiet)
+        session.start(
+            str(graph_folder), tmp_path, train_config=settings_of(epochs=1), model_options=tiny, listener=quiet
+        )
     assert (tmp_path / "note.txt").read_text() == "mine"
 
 
@@ -218,7 +240,13 @@ def test_a_graph_without_validation_is_told(graph_folder, tmp_path, quiet, setti
     splits = graphs.load(graph_folder)
     graphs.save(Splits(splits.vocabulary, splits.train), tmp_path / "g")
     with pytest.raises(EmptyResult, match="no validation split"):
-        session.start(str(tmp_path / "g"), tmp_path / "run", train_config=settings_of(epochs=1), model_options=tiny, listener=quiet)
+        session.start(
+            str(tmp_path / "g"),
+            tmp_path / "run",
+            train_config=settings_of(epochs=1),
+            model_options=tiny,
+            listener=quiet,
+        )
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "other"}', '{"format": "biqe-run", "version": 9}',
@@ -264,7 +292,8 @@ def test_settings_are_checked(values, complaint):
 def test_the_command_refuses_bad_words(tmp_path):
     for words in (["train"], ["train", "nowhere", "--out", tmp_path / "r"], ["train", "--resume", tmp_path / "none"],
                   ["train", "g", "--out", tmp_path / "r", "-O", "dropuot=1"], ["train", "g", "--resume", "x"],
-                  ["train", "g", "--out", tmp_path / "r", "-O", "dropout=often"], ["config"], ["config", tmp_path]):  # fmt: skip
+                  ["train", "g", "--out", tmp_path / "r", "-O", "dropout=often"], ["config"],
+                  ["config", tmp_path]):  # fmt: skip
         _, err = finish(biqe(*words), 2)
         assert "error" in err.lower() and "Traceback" not in err, words
     assert os.listdir(tmp_path) == []

@@ -58,7 +58,9 @@ def test_varied_queries_keep_a_target_and_stay_true(seed):
     assert np.array_equal(varied.nodes[revealed], mined.gold[revealed])
     assert (varied.nodes == HIDDEN).any() and revealed.any()
     owner = np.repeat(np.arange(len(varied)), np.diff(varied.node_offsets))
-    assert not set(owner[varied.nodes == HIDDEN]) & set(owner[revealed]), "a query is hidden in or revealed in, not both"
+    assert not set(owner[varied.nodes == HIDDEN]) & set(owner[revealed]), (
+        "a query is hidden in or revealed in, not both"
+    )
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=200), st.integers(1, 40), st.integers(1, 9), st.integers(0, 9))

@@ -70,9 +70,7 @@ class Combined:
     """(T, E) log-probabilities of each target alone; None where no model was asked."""
 
 
-Prediction = tuple[
-    NDArray[np.int32], NDArray[np.float64], list[Evidence], dict[IdLink, float], NDArray[np.float32]
-]
+Prediction = tuple[NDArray[np.int32], NDArray[np.float64], list[Evidence], dict[IdLink, float], NDArray[np.float32]]
 """Predicted rows with all that goes with them: the last five fields of Combined."""
 
 

@@ -76,6 +76,7 @@ def fit(text: str, width: int) -> str:
 
 # For people
 
+
 def row_line(row: Row) -> str:
     """One row as a line, its columns aligned with those of the other rows.
 
@@ -208,6 +209,7 @@ def _paint(text: str, code: str, colour: bool) -> str:
 
 
 # For programs
+
 
 def extra_columns(variables: Sequence[str]) -> list[str]:
     """Names of the three columns after the variables; a variable of the same name keeps it."""

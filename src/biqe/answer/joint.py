@@ -131,9 +131,7 @@ def _ask_again(
         for first in range(0, len(queries), step):
             scores = predictor.log_probabilities(queries[first : first + step])
             for number in range(len(part.columns)):
-                pieces[number].append(
-                    _top(scores[number :: len(part.columns)], blocked[first : first + step], keep)
-                )
+                pieces[number].append(_top(scores[number :: len(part.columns)], blocked[first : first + step], keep))
         for number, column in enumerate(part.columns):
             ids, values = zip(*pieces[number], strict=True)
             best[column] = np.concatenate(ids), np.concatenate(values)

@@ -142,6 +142,7 @@ def evaluate(
                 "run": str(run),
                 "model_config": loaded.manifest["config"],
                 "trained": loaded.manifest.get("trained", {}),
+                "training": _training_of(run),
                 **asked.notes,
             },
         )
@@ -152,6 +153,28 @@ def evaluate(
     else:
         stdout.print(report.to_table(), end="", soft_wrap=True)
     err.print(f"report written to {path}", soft_wrap=True)
+
+
+def _training_of(run: Path) -> dict[str, Any] | None:
+    """How the run was trained, for the report; None where only a model folder is left of it."""
+    from biqe.train.run import Run, is_run_folder
+
+    if not is_run_folder(run):
+        return None
+    opened = Run.open(run)
+    events = opened.trace()
+    ends = [event for event in events if event.get("event") == "ended"]
+    sizes = [event.get("resident_mib", event.get("peak_resident_mib", 0)) for event in events]
+    return {
+        "settings": opened.record["train"],
+        "set": opened.record.get("set"),
+        "versions": opened.record.get("versions"),
+        "git": opened.record.get("git"),
+        "ended": ends[-1]["reason"] if ends else "still running",
+        "seconds": max((event.get("seconds", 0.0) for event in events), default=0.0),
+        "largest_resident_mib": max(sizes, default=0),
+        "parts": 1 + sum(event.get("event") == "resumed" for event in events),
+    }
 
 
 def _model_folder(run: Path) -> Path:

@@ -128,7 +128,9 @@ def config_show(
         if json:
             print_json([dict(zip(("name", "of", "default", "meaning"), row, strict=True)) for row in rows])
         else:
-            table(["setting", "of", "default", "meaning"], [[n, p, str(d), m] for n, p, d, m in rows], left=(0, 1, 2, 3))
+            table(
+                ["setting", "of", "default", "meaning"], [[n, p, str(d), m] for n, p, d, m in rows], left=(0, 1, 2, 3)
+            )
         return
     if run is None:
         raise InvalidOption("name a run folder, or use --defaults", hint="biqe config runs/mine")

@@ -197,11 +197,11 @@ class Layer(nn.Module):
         x = self.attention_norm(x + self.dropout(self._attend(x, bias, keep)))
         return self.feed_norm(x + self.dropout(self.feed_out(F.gelu(self.feed_in(x)))))
 
-    def _attend(
-        self, x: torch.Tensor, bias: torch.Tensor | None, keep: list[torch.Tensor] | None
-    ) -> torch.Tensor:
+    def _attend(self, x: torch.Tensor, bias: torch.Tensor | None, keep: list[torch.Tensor] | None) -> torch.Tensor:
         B, T, D = x.shape
-        q, k, v = self.attention_in(x).view(B, T, 3, self.heads, D // self.heads).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)
+        q, k, v = (
+            self.attention_in(x).view(B, T, 3, self.heads, D // self.heads).permute(2, 0, 3, 1, 4)
+        )  # (B, H, T, D/H)
         if bias is None and keep is None:
             y = F.scaled_dot_product_attention(q, k, v)
         else:
@@ -212,7 +212,9 @@ class Layer(nn.Module):
             if bias is None:
                 logits = torch.bmm(q, k.transpose(1, 2)) * scale
             else:
-                logits = torch.baddbmm(bias.expand(B, self.heads, T, T).reshape(-1, T, T), q, k.transpose(1, 2), alpha=scale)
+                logits = torch.baddbmm(
+                    bias.expand(B, self.heads, T, T).reshape(-1, T, T), q, k.transpose(1, 2), alpha=scale
+                )
             weights = torch.softmax(logits, -1)  # (B * H, T, T)
             if keep is not None:
                 keep.append(weights.view(B, self.heads, T, T))
@@ -270,7 +272,7 @@ class BiQE(QueryModel):
             return Support(False, error.message, error.hint)
         longest = int(table.positions.max(initial=0)) + 1
         if longest > self.config.max_position:
-            return Support(False, f"biqe reads paths of up to {self.config.max_position} tokens; this query has {longest}",
+            return Support(False, f"biqe reads paths of up to {self.config.max_position} tokens, not {longest}",
                            "ask for a shorter path, or train with a larger max_position")  # fmt: skip
         twins = tokens(query).twins if strict and self.config.positions == "paper" else ()
         if twins:

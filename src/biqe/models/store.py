@@ -1,9 +1,9 @@
 """The model folder: what a trained model is on disk. Nothing in it can execute code.
 
-    manifest.json         format, version, model, config, sizes, fingerprints, how it was trained
-    weights.safetensors   parameters, float32 or float16
-    vocabulary.json       names of entities and relations, in id order, and labels
-    card.md               the same for people
+manifest.json         format, version, model, config, sizes, fingerprints, how it was trained
+weights.safetensors   parameters, float32 or float16
+vocabulary.json       names of entities and relations, in id order, and labels
+card.md               the same for people
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def save(
         write_whole(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
     except OSError as error:
         raise RunFailed(f"cannot write the model to {folder}: {error.strerror or error}",
-                        hint="free some space or choose another folder; the files before it are as they were") from error  # fmt: skip
+                        hint="free some space, or choose another folder; no file was damaged") from error  # fmt: skip
 
 
 def load(folder: str | os.PathLike[str]) -> LoadedModel:

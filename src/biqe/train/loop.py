@@ -170,7 +170,7 @@ def _step(
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
     if not torch.isfinite(norm):
         raise RunFailed(f"the loss is no longer a number at step {place.step:,} (rate {rate:.2g})",
-                        hint="resume with a lower learning rate in a new run; the last checkpoint is whole")  # fmt: skip
+                        hint="start a new run with a lower learning rate; the last checkpoint is whole")  # fmt: skip
     optimizer.step()
     # Early weights are forgotten quickly, so that the average is worth validating from the start.
     decay = min(config.average, (1 + place.step) / (10 + place.step))

@@ -1,7 +1,7 @@
 """From a graph, a query set and settings to a trained run; and from a stopped run to its end.
 
-    start(...)  ->  run folder  ->  train  ->  model folder
-    resume(run) ->  the same graph, set and settings, checked by fingerprint  ->  train
+start(...)  ->  run folder  ->  train  ->  model folder
+resume(run) ->  the same graph, set and settings, checked by fingerprint  ->  train
 """
 
 from __future__ import annotations
