@@ -35,7 +35,7 @@ PROVENANCE = [
     },
     {
         "data": "names, continents, seas, confluences, corrections",
-        "from": "tables in tools/atlas, written for this project",
+        "from": "tables in tools/atlas, written for biqe",
         "package": "biqe",
         "licence": "Apache-2.0",
     },

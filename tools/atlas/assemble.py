@@ -121,9 +121,9 @@ def assemble(rivers: list[River], countries: list[Country], places: list[Place],
     for river, target in into:
         if river in river_names and target in waters:
             facts.add((river_names[river], "flows_into", waters[target]))
-    for river, lake in outlets:
-        if index[river] in river_names:
-            facts.add((river_names[index[river]], "outlet_of", lakes[lake]))
+    for outlet, lake in outlets:
+        if index[outlet] in river_names:
+            facts.add((river_names[index[outlet]], "outlet_of", lakes[lake]))
     for number, name in cities.items():
         facts.add((name, "located_in", by_country[country_of[number]]))
         key = places[number].region, country_of[number]
@@ -135,8 +135,8 @@ def assemble(rivers: list[River], countries: list[Country], places: list[Place],
             facts.add((name, "capital_of", by_country[country_of[number]]))
         if sea := water.sea_at(places[number].point, ON_SEA_KM):
             facts.add((name, "on_sea", seas[sea]))
-        if lake := water.lake_at(places[number].point, ON_LAKE_KM):
-            facts.add((name, "on_lake", lakes[lake]))
+        if shore := water.lake_at(places[number].point, ON_LAKE_KM):
+            facts.add((name, "on_lake", lakes[shore]))
     facts |= {(name, "region_of", by_country[country]) for (_, country), name in region_names.items()}
     chosen = sorted(cities)
     facts |= {(cities[chosen[a]], "near", cities[chosen[b]]) for a, b in relations.near([places[n] for n in chosen])}
@@ -162,9 +162,9 @@ def _mouths(rivers: list[River], water: Water) -> list[tuple[int, str]]:
         raise SystemExit(f"confluences.tsv or outlets.tsv: unknown {', '.join(sorted(lost))}")
     settled = {frozenset(pair) for pair in reviewed}
     found = {(index[river], into) for river, into in reviewed}
-    for river, into in relations.confluences(rivers):
-        if frozenset((rivers[river].name, rivers[into].name)) not in settled:
-            found.add((river, rivers[into].name))
+    for one, other in relations.confluences(rivers):
+        if frozenset((rivers[one].name, rivers[other].name)) not in settled:
+            found.add((one, rivers[other].name))
     joined = {index[river] for river, _ in reviewed}
     for number, river in enumerate(rivers):
         for end in relations.ends(river.line):

@@ -57,8 +57,8 @@ def europe(
                 f'<text x="{x}" y="{y}" font-size="9" fill="#1d4f86" font-style="italic">{escape(river.name)}</text>'
             )
     standing: dict[int, list[int]] = {}
-    for place, number in on_river:
-        standing.setdefault(place, []).append(number)
+    for city, number in on_river:
+        standing.setdefault(city, []).append(number)
     for number, place in enumerate(places):
         if not frame.contains(place.point) or (number not in standing and place.population < 200_000):
             continue

@@ -27,7 +27,7 @@ class Names:
         tried = []
         for label in labels:
             name = _name(label)
-            key = plain(name)
+            key = plain(name).replace(" ", "")  # El Dorado and Eldorado would be mistaken for each other
             if key not in self._taken:
                 self._taken.add(key)
                 self.labels[name] = label

@@ -25,7 +25,7 @@ from biqe.train.stream import Stream
 
 LOG_SECONDS = 2.0
 """How often the trace gets a line about steps."""
-RELEASE_STEPS = 50
+RELEASE_STEPS = 20
 """How often memory that has become too fragmented to use is given back."""
 
 

@@ -1,0 +1,47 @@
+"""The questions of docs and demo, answered by the graph itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from biqe import atlas
+from biqe.exact.answers import known_and_missing, tuples
+from biqe.graph.knowledge_graph import Splits
+from biqe.query.bind import bind
+from biqe.query.sparql import parse
+
+
+@pytest.fixture(scope="module")
+def splits() -> Splits:
+    return atlas.load()
+
+
+def rows(splits: Splits, table) -> set[tuple[str, ...]]:
+    names = splits.vocabulary.entities
+    return {tuple(names[entity] for entity in row) for row in table.tolist()}
+
+
+@pytest.mark.parametrize("name", atlas.QUESTIONS)
+def test_every_question_has_answers(splits: Splits, name: str) -> None:
+    query = bind(parse(atlas.QUESTIONS[name]), splits.vocabulary)
+    assert len(tuples(splits["complete"], query)) > 0
+
+
+def test_the_papers_question(splits: Splits) -> None:
+    query = bind(parse(atlas.QUESTIONS["rivers-germany-france"]), splits.vocabulary)
+    known, missing = known_and_missing(splits["train"], splits["complete"], query)
+    found = rows(splits, known)
+    assert {river for river, _ in found} == {"Rhine", "Moselle", "Saar"}
+    assert {
+        ("Rhine", "Cologne"), ("Rhine", "Strasbourg"), ("Rhine", "Basel"), ("Moselle", "Koblenz"), ("Moselle", "Metz"),
+        ("Saar", "Saarbrücken"),
+    } <= found  # fmt: skip
+    held_out = rows(splits, missing)
+    assert {("Rhine", "Bonn"), ("Rhine", "Mainz"), ("Rhine", "Düsseldorf")} <= held_out
+    assert found & held_out == set()
+
+
+def test_the_river_of_bonn_is_not_in_train(splits: Splits) -> None:
+    query = bind(parse(atlas.QUESTIONS["river-of-bonn"]), splits.vocabulary)
+    assert len(tuples(splits["train"], query)) == 0
+    assert rows(splits, tuples(splits["complete"], query)) == {("Rhine",)}
