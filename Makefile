@@ -8,13 +8,18 @@ STAMP := $(VENV)/.biqe-setup
 WORKERS ?= 2
 PYTEST_ARGS ?=
 DEMO_MINUTES ?= 2.5
+# The atlas is small: a narrow model and short epochs learn it in minutes.
+ATLAS_SETTINGS := --width 128 --layers 2 -O heads=4 -O feed_forward=256 -O paths=4000 -O dags=6000 \
+	-O inverse_share=0.5 -O hide_share=0.15 -O reveal_share=0.15 -O batch_tokens=3000 -O warmup_steps=200 \
+	-O learning_rate=0.003 -O validations=5
+ATLAS_SOURCES ?= build/atlas-sources
 DEMO_RUN := build/demo-run
 QUESTION := SELECT ?river ?city WHERE { ?river :flows_through :Germany, :France . ?city :located_on ?river }
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix docs-check wheel bench clean
+.PHONY: help setup demo test check fix docs-check atlas-sources atlas atlas-model wheel bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -33,12 +38,12 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup  ## train BiQE on the embedded atlas (about 3 minutes) and ask the paper's question
 	@echo "-- 1. The question, to the model that ships with biqe: cities on rivers through Germany and France"
-	$(BIN)/biqe ask atlas '$(QUESTION)'
+	$(BIN)/biqe ask atlas '$(QUESTION)' --top 8
 	@echo "-- 2. Train a model of your own on the atlas, $(DEMO_MINUTES) minutes"
 	@rm -rf $(DEMO_RUN)
-	$(BIN)/biqe train atlas --minutes $(DEMO_MINUTES) --out $(DEMO_RUN)
+	$(BIN)/biqe train atlas --minutes $(DEMO_MINUTES) $(ATLAS_SETTINGS) --out $(DEMO_RUN)
 	@echo "-- 3. The same question, to the model that was just trained"
-	$(BIN)/biqe ask $(DEMO_RUN) '$(QUESTION)'
+	$(BIN)/biqe ask $(DEMO_RUN) '$(QUESTION)' --top 8
 
 test: setup  ## all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
@@ -55,6 +60,20 @@ docs-check: setup  ## links, the paper map and generated tables agree with the c
 	$(BIN)/python tools/check_links.py
 	$(BIN)/python tools/check_paper_map.py
 	$(BIN)/python tools/results_table.py --check
+
+atlas-sources:  ## fetch the public-domain files that the atlas is built from (needs apt-get, dpkg and npm)
+	@mkdir -p $(ATLAS_SOURCES)
+	cd $(ATLAS_SOURCES) && apt-get download libmagics++-data && dpkg -x libmagics++-data_*.deb . \
+		&& npm pack world-atlas && tar -xzf world-atlas-*.tgz
+
+atlas: setup  ## build the embedded graph anew from its sources
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atlas]' --no-build-isolation
+	$(BIN)/python tools/build_atlas.py --sources $(ATLAS_SOURCES) --out src/biqe/atlas/graph
+
+atlas-model: setup  ## train the model that ships with the atlas anew (6 minutes)
+	@rm -rf build/atlas-run
+	$(BIN)/biqe train atlas --minutes 6 $(ATLAS_SETTINGS) --out build/atlas-run
+	$(BIN)/python tools/ship_atlas_model.py build/atlas-run
 
 wheel: setup  ## dist/biqe-*.whl, with the atlas and its model inside
 	@rm -rf dist

@@ -81,7 +81,7 @@ def evaluate(
     Examples:
 
         biqe evaluate runs/cq --set sets/cq --split valid
-        biqe evaluate runs/cq --set sets/cq --split test --filter-graph split --json
+        biqe evaluate runs/cq --set sets/cq --filter-graph split --json
         biqe evaluate runs/cq --release FB15K-237-CQ --split dev
 
     Every target is ranked with its other true answers filtered out, each target counts once, and ties count

@@ -41,6 +41,11 @@ def mine(
 ) -> None:
     """Mine queries from a graph's splits and write them, with filters, to a folder.
 
+    Examples:
+
+        biqe mine kg/g --recipe cq --seed 0 --out sets/cq
+        biqe mine kg/wn18rr --paths 10000 --dags 10000 --out sets/wn
+
     Random walks of 2 to 5 edges become paths; walks that meet become DAGs with two or three branches and a tail.
     Each split is mined from its own triples. Prints the paper's dataset table.
     """

@@ -49,7 +49,8 @@ def train(
     Examples:
 
         biqe train kg/mine --minutes 30 --out runs/mine
-        biqe train kg/fb --set sets/cq --positions paper -O dropout=0.2 --out runs/paper
+        biqe train kg/g --set sets/cq --positions paper --out runs/paper
+        biqe train kg/g --epochs 5 -O dropout=0.2 --out runs/short
         biqe train --resume runs/mine
 
     Stop it at any moment, with Ctrl-C or worse, and go on with --resume. A run measured in epochs ends with the

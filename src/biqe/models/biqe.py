@@ -106,7 +106,7 @@ class Batch:
     gold: torch.Tensor
     """(V,) the true entity; -1 where unknown."""
     table: TokenTable
-    rows: NDArray[np.int64]
+    rows: NDArray[np.integer]
     """(B,) the queries, as rows of ``table``."""
 
 
@@ -122,7 +122,8 @@ class EncodedQueries:
 
     def batch(self, rows: NDArray[np.integer]) -> Batch:
         """The queries ``rows``, in this order, padded to the longest of them."""
-        table, rows = self.table, np.asarray(rows, np.int64)
+        table = self.table
+        rows = np.asarray(rows, np.int64)
         lengths = self.sizes[rows]
         longest = int(lengths.max(initial=1))
         column = np.arange(longest)

@@ -96,8 +96,8 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
         for key, tensor in tensors.items():
             kind, _, name = key.partition(".")
             if kind == "optimizer":
-                moment, _, parameter = name.partition(".")
-                moments.setdefault(parameter, {})[moment] = tensor
+                moment, _, owner = name.partition(".")
+                moments.setdefault(owner, {})[moment] = tensor
             elif kind in parts:
                 parts[kind][name] = tensor
         model.load_state_dict(parts["model"])

@@ -65,7 +65,6 @@ def train(
     a checkpoint and ends the loop.
     """
     config = run.train_config
-    torch.set_flush_denormal(True)  # moments of rarely seen entities decay into denormals, which are slow
     optimizer = _optimizer(model, config)
     place, average = Place(), {name: tensor.clone() for name, tensor in model.state_dict().items()}
     newest = checkpoint.latest(run.checkpoints)
@@ -112,6 +111,7 @@ def train(
         return not config.patience or place.since_best < config.patience
 
     model.train()
+    torch.set_flush_denormal(True)  # moments of rarely seen entities decay into denormals, which are slow
     try:
         while (fraction := _fraction(config, place.epoch, clock)) < 1.0:
             epoch = stream.epoch(place.epoch)
@@ -146,6 +146,8 @@ def train(
     except KeyboardInterrupt:
         result.reason = "interrupted"
         save()
+    finally:
+        torch.set_flush_denormal(False)
     run.log("ended", reason=result.reason, step=place.step, seconds=round(clock.seconds(), 1),
             peak_resident_mib=peak_resident_bytes() >> 20)  # fmt: skip
     return result

@@ -57,8 +57,8 @@ def start(
     fresh = _catalogue.build(
         model, dict(model_options or {}), len(splits.vocabulary.entities), len(splits.vocabulary.relations)
     )
-    queries = None if query_set is None else set_folder.load(Path(query_set), splits)
-    if not train_config.online and queries is None:
+    mined = None if query_set is None else set_folder.load(Path(query_set), splits)
+    if not train_config.online and mined is None:
         raise EmptyResult("fixed training queries need a query set",
                           hint="name one with --set, or leave out --fixed to mine online")  # fmt: skip
     run = Run.create(
@@ -68,11 +68,11 @@ def start(
         train=train_config,
         graph={"name": graph, "path": str(place), "fingerprint": splits.fingerprint},
         query_set=None
-        if query_set is None
-        else {"path": str(Path(query_set).resolve()), "recipe": queries.config.recipe, "seed": queries.config.seed},
+        if query_set is None or mined is None
+        else {"path": str(Path(query_set).resolve()), "recipe": mined.config.recipe, "seed": mined.config.seed},
     )
     with run.locked():
-        return _train(run, fresh, splits, None if queries is None else queries.queries, listener)
+        return _train(run, fresh, splits, None if mined is None else mined.queries, listener)
 
 
 def resume(folder: str | os.PathLike[str], *, listener: Listener, graph: str | None = None) -> Result:

@@ -1,0 +1,153 @@
+"""Compiled kernels of ``token_table``: count the tokens of every query, then fill the columns."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+MASK = 0
+FIRST_ENTITY = 1
+CYCLIC, TOO_MANY = -1, -2
+"""What ``count`` gives for a query that has no tokens."""
+
+
+@njit(cache=True, nogil=True)
+def _is_acyclic(edges, first, last, nodes):  # type: ignore[no-untyped-def]
+    incoming = np.zeros(nodes, np.int32)
+    for edge in range(first, last):
+        incoming[edges[edge, 2]] += 1
+    ready = np.empty(nodes, np.int32)
+    count = 0
+    for node in range(nodes):
+        if incoming[node] == 0:
+            ready[count] = node
+            count += 1
+    done = 0
+    while done < count:
+        node = ready[done]
+        done += 1
+        for edge in range(first, last):
+            if edges[edge, 0] == node:
+                incoming[edges[edge, 2]] -= 1
+                if incoming[edges[edge, 2]] == 0:
+                    ready[count] = edges[edge, 2]
+                    count += 1
+    return done == nodes
+
+
+@njit(cache=True, nogil=True)
+def _next_edge(edges, node, start, last):  # type: ignore[no-untyped-def]
+    """First edge from ``start`` on that leaves ``node``; ``last`` where there is none."""
+    for edge in range(start, last):
+        if edges[edge, 0] == node:
+            return edge
+    return last
+
+
+@njit(cache=True, nogil=True)
+def count_tokens(node_offsets, nodes, edge_offsets, edges, path_cap):  # type: ignore[no-untyped-def]
+    """Tokens of each query; CYCLIC or TOO_MANY where it has none."""
+    lengths = np.zeros(len(node_offsets) - 1, np.int64)
+    for row in range(len(lengths)):
+        base, count = node_offsets[row], node_offsets[row + 1] - node_offsets[row]
+        first, last = edge_offsets[row], edge_offsets[row + 1]
+        if not _is_acyclic(edges, first, last, count):
+            lengths[row] = CYCLIC
+            continue
+        has_incoming = np.zeros(count, np.bool_)
+        for edge in range(first, last):
+            has_incoming[edges[edge, 2]] = True
+        stack = np.empty(count + 1, np.int64)
+        paths = 0
+        total = 0
+        for root in range(count):
+            if has_incoming[root]:
+                continue
+            depth = 0
+            node = root
+            edge = _next_edge(edges, node, first, last)
+            while True:
+                if edge == last and _next_edge(edges, node, first, last) == last:
+                    paths += 1
+                    total += depth + (nodes[base + root] != -2)
+                    for step in range(depth):
+                        total += nodes[base + edges[stack[step], 2]] != -2
+                    if paths > path_cap:
+                        break
+                if edge < last:
+                    stack[depth] = edge
+                    depth += 1
+                    node = edges[edge, 2]
+                    edge = _next_edge(edges, node, first, last)
+                elif depth > 0:
+                    depth -= 1
+                    node = edges[stack[depth], 0]
+                    edge = _next_edge(edges, node, stack[depth] + 1, last)
+                else:
+                    break
+            if paths > path_cap:
+                break
+        lengths[row] = TOO_MANY if paths > path_cap else total
+    return lengths
+
+
+@njit(cache=True, nogil=True)
+def fill_tokens(  # type: ignore[no-untyped-def]
+    node_offsets, nodes, edge_offsets, edges, entities, offsets, tokens, positions, paths, elements, targets
+):
+    for row in range(len(node_offsets) - 1):
+        base, count = node_offsets[row], node_offsets[row + 1] - node_offsets[row]
+        first, last = edge_offsets[row], edge_offsets[row + 1]
+        has_incoming = np.zeros(count, np.bool_)
+        for edge in range(first, last):
+            has_incoming[edges[edge, 2]] = True
+        target_number = np.full(count, -1, np.int32)
+        number = 0
+        for node in range(count):
+            if nodes[base + node] == -1:
+                target_number[node] = number
+                number += 1
+        stack = np.empty(count + 1, np.int64)
+        at = offsets[row]
+        path = 0
+        for root in range(count):
+            if has_incoming[root]:
+                continue
+            depth = 0
+            node = root
+            edge = _next_edge(edges, node, first, last)
+            while True:
+                if edge == last and _next_edge(edges, node, first, last) == last:
+                    # A leaf: write the path from here back to the root.
+                    position = 0
+                    for step in range(depth, -1, -1):
+                        here = edges[stack[step - 1], 2] if step > 0 else root
+                        value = nodes[base + here]
+                        if value != -2:
+                            tokens[at] = MASK if value == -1 else FIRST_ENTITY + value
+                            positions[at] = position
+                            paths[at] = path
+                            elements[at] = here
+                            targets[at] = target_number[here]
+                            at += 1
+                            position += 1
+                        if step > 0:
+                            tokens[at] = FIRST_ENTITY + entities + edges[stack[step - 1], 1]
+                            positions[at] = position
+                            paths[at] = path
+                            elements[at] = count + stack[step - 1] - first
+                            targets[at] = -1
+                            at += 1
+                            position += 1
+                    path += 1
+                if edge < last:
+                    stack[depth] = edge
+                    depth += 1
+                    node = edges[edge, 2]
+                    edge = _next_edge(edges, node, first, last)
+                elif depth > 0:
+                    depth -= 1
+                    node = edges[stack[depth], 0]
+                    edge = _next_edge(edges, node, stack[depth] + 1, last)
+                else:
+                    break
