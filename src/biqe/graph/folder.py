@@ -11,27 +11,23 @@ A folder appears whole or not at all: it is written beside its place and moved t
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import secrets
-import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.errors import InvalidOption, RunFailed, UnreadableFile
+from biqe.errors import UnreadableFile
 from biqe.graph.knowledge_graph import SPLITS, Splits
 from biqe.graph.labels import Labels
 from biqe.graph.vocabulary import Names, Vocabulary
+from biqe.graph.whole_folder import MANIFEST, check_free, is_of_kind, write_folder, write_synced
 
 KIND = "biqe graph"
 VERSION = 1
-MANIFEST = "manifest.json"
 
 
 def save(
@@ -49,45 +45,19 @@ def save(
     """
     target = Path(folder)
     check_target(target, force=force)
-    temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}.new"
-    try:
-        temporary.mkdir(parents=True)
-        manifest = _write(splits, temporary, prefixes if prefixes is not None else {"": ""}, extra or {})
-        _move(temporary, target)
-    except OSError as error:
-        raise RunFailed(
-            f"{target} could not be written: {error.strerror or error}; what was there before is untouched",
-            hint="is the disk full, or the place read-only?",
-        ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return manifest
+    return write_folder(
+        target, lambda place: _write(splits, place, prefixes if prefixes is not None else {"": ""}, extra or {})
+    )
 
 
 def check_target(folder: str | Path, *, force: bool = False) -> None:
     """InvalidOption if a graph may not be written to ``folder``: something else, or a graph without ``force``."""
-    target = Path(folder)
-    try:
-        if not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())):
-            return
-    except OSError as error:
-        raise InvalidOption(f"{target} cannot be looked into: {error.strerror or error}") from error
-    if not is_graph_folder(target):
-        raise InvalidOption(
-            f"{target} exists and is not a graph folder of biqe; it is left as it is",
-            hint="choose another place with --out",
-        )
-    if not force:
-        raise InvalidOption(f"{target} already holds a graph", hint="replace it with --force, or choose another --out")
+    check_free(folder, kind=KIND, what="graph folder", force=force)
 
 
 def is_graph_folder(folder: str | Path) -> bool:
     """Whether ``folder`` holds a graph that biqe wrote, of any version."""
-    try:
-        manifest = json.loads((Path(folder) / MANIFEST).read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(manifest, dict) and manifest.get("kind") == KIND
+    return is_of_kind(folder, KIND)
 
 
 def load_manifest(folder: str | Path) -> dict[str, Any]:
@@ -181,7 +151,7 @@ def _write(splits: Splits, folder: Path, prefixes: Mapping[str, str], extra: Map
         "files": files,
     }
     text = json.dumps(manifest, ensure_ascii=False, indent=1)
-    _synced(folder / MANIFEST, lambda stream: stream.write(text.encode()))
+    write_synced(folder / MANIFEST, lambda stream: stream.write(text.encode()))
     return manifest
 
 
@@ -190,42 +160,13 @@ def _name_arrays(kind: str, names: Names) -> dict[str, NDArray[Any]]:
 
 
 def _write_array(path: Path, array: NDArray[Any]) -> dict[str, Any]:
-    _synced(path, lambda stream: np.save(stream, array, allow_pickle=False))
+    write_synced(path, lambda stream: np.save(stream, array, allow_pickle=False))
     return {"bytes": path.stat().st_size, "sha256": _checksum(path)}
-
-
-def _synced(path: Path, write: Callable[[Any], object]) -> None:
-    with path.open("wb") as stream:
-        write(stream)
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _checksum(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _move(temporary: Path, target: Path) -> None:
-    """Put the new folder in its place; an old graph there is moved aside first and deleted last."""
-    if target.is_dir() and any(target.iterdir()):
-        aside = target.parent / f".{target.name}.{secrets.token_hex(4)}.old"
-        target.rename(aside)
-        try:
-            temporary.rename(target)
-        except OSError:
-            aside.rename(target)
-            raise
-        shutil.rmtree(aside, ignore_errors=True)
-    else:
-        temporary.rename(target)
-    # The new name itself is on disk only after this; some file systems cannot do it, and lose nothing by it.
-    with contextlib.suppress(OSError):
-        handle = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _check_file(path: Path, facts: Mapping[str, Any], *, verify: bool) -> None:

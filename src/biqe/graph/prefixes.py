@@ -41,6 +41,8 @@ def choose_prefixes(vocabulary: Vocabulary, declared: Mapping[str, str]) -> dict
 def _most_common(names: Names) -> str | None:
     # A sample spread evenly over the ids is enough to find the largest namespace, and cheap for millions.
     step = max(1, len(names) // _SAMPLE)
-    found = Counter(namespace_of(names[id_]) for id_ in range(0, len(names), step))
-    found.pop(None, None)
-    return min(found, key=lambda name: (-found[name], name or "")) if found else None
+    sample = [name for id_ in range(0, len(names), step) if not (name := names[id_]).startswith("_:")]
+    found = Counter(namespace_of(name) for name in sample)
+    if 2 * found.pop(None, 0) >= len(sample):  # mostly plain names: a colon in a few of them makes no namespace
+        return None
+    return min(found, key=lambda name: (-found[name], name or ""))

@@ -11,9 +11,6 @@ A folder appears whole or not at all: it is written beside its place and moved t
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,9 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.errors import BiqeError, InvalidOption, RunFailed, UnreadableFile, VocabularyMismatch
+from biqe.errors import BiqeError, InvalidOption, UnreadableFile, VocabularyMismatch
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.vocabulary import Vocabulary
+from biqe.graph.whole_folder import MANIFEST, check_free, write_folder, write_synced
 from biqe.mine.dataset import MineConfig, MinedSet
 from biqe.mine.leakage import Leakage
 from biqe.mine.statistics import DEFINITIONS, SplitStatistics
@@ -32,7 +30,6 @@ from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet
 
 KIND = "biqe mined set"
 VERSION = 1
-MANIFEST = "manifest.json"
 _COLUMNS = {
     "node_offsets": np.int64, "nodes": np.int32, "gold": np.int32, "roles": np.int8,
     "edge_offsets": np.int64, "edges": np.int32, "kinds": np.int8,
@@ -46,39 +43,12 @@ def save(mined: MinedSet, folder: str | Path, *, force: bool = False) -> dict[st
     """
     target = Path(folder)
     check_target(target, force=force)
-    temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}.new"
-    try:
-        temporary.mkdir(parents=True)
-        manifest = _write(mined, temporary)
-        _move(temporary, target)
-    except OSError as error:
-        raise RunFailed(
-            f"{target} could not be written: {error.strerror or error}; what was there before is untouched",
-            hint="is the disk full, or the place read-only?",
-        ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return manifest
+    return write_folder(target, lambda place: _write(mined, place))
 
 
 def check_target(folder: str | Path, *, force: bool = False) -> None:
     """InvalidOption if no mined set may be written to ``folder``: something else is there, or one without ``force``."""
-    target = Path(folder)
-    if not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())):
-        return
-    try:
-        kind = _manifest(target)["kind"]
-    except UnreadableFile:
-        kind = None
-    if kind != KIND:
-        raise InvalidOption(
-            f"{target} exists and is not a mined set of biqe; it is left as it is",
-            hint="choose another place with --out",
-        )
-    if not force:
-        raise InvalidOption(
-            f"{target} already holds a mined set", hint="replace it with --force, or choose another --out"
-        )
+    check_free(folder, kind=KIND, what="mined set", force=force)
 
 
 def load_manifest(folder: str | Path) -> dict[str, Any]:
@@ -132,10 +102,7 @@ def _write(mined: MinedSet, folder: Path) -> dict[str, Any]:
 
     def write(name: str, array: NDArray[Any]) -> None:
         path = folder / f"{name}.npy"
-        with path.open("wb") as stream:
-            np.save(stream, np.ascontiguousarray(array), allow_pickle=False)
-            stream.flush()
-            os.fsync(stream.fileno())
+        write_synced(path, lambda stream: np.save(stream, np.ascontiguousarray(array), allow_pickle=False))
         files[path.name] = path.stat().st_size
 
     for split, queries in mined.queries.items():
@@ -167,27 +134,8 @@ def _write(mined: MinedSet, folder: Path) -> dict[str, Any]:
         "leakage": {name: dict(getattr(mined.leakage, name)) for name in Leakage.__dataclass_fields__},
         "files": files,
     }
-    path = folder / MANIFEST
-    with path.open("w", encoding="utf-8") as stream:
-        json.dump(manifest, stream, indent=1)
-        stream.flush()
-        os.fsync(stream.fileno())
+    write_synced(folder / MANIFEST, lambda stream: stream.write(json.dumps(manifest, indent=1).encode()))
     return manifest
-
-
-def _move(temporary: Path, target: Path) -> None:
-    """Put the new folder in its place; an old set there is moved aside first and deleted last."""
-    if not target.is_dir() or not any(target.iterdir()):
-        temporary.rename(target)
-        return
-    aside = target.parent / f".{target.name}.{secrets.token_hex(4)}.old"
-    target.rename(aside)
-    try:
-        temporary.rename(target)
-    except OSError:
-        aside.rename(target)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _manifest(place: Path) -> dict[str, Any]:

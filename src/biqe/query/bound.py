@@ -21,7 +21,8 @@ class BoundQuery:
     """A conjunctive query over ids."""
 
     nodes: tuple[int, ...]
-    """Entity id, TARGET or HIDDEN for each node. Each constant has one node, each variable one node."""
+    """Entity id, TARGET or HIDDEN for each node. Each variable has one node. A constant may have
+    several: a bound query gives it one, a mined one gives each branch its own."""
     edges: tuple[Edge, ...]
     targets: tuple[int, ...]
     """Nodes of the projected variables, in SELECT order."""

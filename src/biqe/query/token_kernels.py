@@ -95,6 +95,7 @@ def count_tokens(node_offsets, nodes, edge_offsets, edges, path_cap):  # type: i
 def fill_tokens(  # type: ignore[no-untyped-def]
     node_offsets, nodes, edge_offsets, edges, entities, offsets, tokens, positions, paths, elements, targets
 ):
+    """Write the tokens of every query into the columns; ``offsets`` come from what ``count_tokens`` gave."""
     for row in range(len(node_offsets) - 1):
         base, count = node_offsets[row], node_offsets[row + 1] - node_offsets[row]
         first, last = edge_offsets[row], edge_offsets[row + 1]

@@ -1,8 +1,8 @@
 """Tokens of many queries at once, in columns.
 
 Same order, same positions, same elements as the reference in ``tokens.py`` (a test compares them). Large sets go
-through compiled kernels, where a hundred thousand queries take a fraction of a second. Token ids are one space, laid out for a tied embedding:
-0 is [MASK], then the entities, then the relations and their inverses.
+through compiled kernels, where a hundred thousand queries take a fraction of a second. Token ids are one space, laid
+out for a tied embedding: 0 is [MASK], then the entities, then the relations and their inverses.
 """
 
 from __future__ import annotations
