@@ -70,7 +70,6 @@ def train(
         raise InvalidOption("a new run needs a graph and --out", hint="biqe train GRAPH --minutes 10 --out RUN")
     else:
         folder = out
-    _stop_gently()
     with _Display(err, quiet=json) as display:
         if resume is not None:
             result = session.resume(resume, listener=display)
@@ -205,15 +204,6 @@ def _fields_with_meaning(kind: type) -> list[tuple[dataclasses.Field[Any], str]]
         if isinstance(statement, ast.AnnAssign) and isinstance(after, ast.Expr):
             meaning[statement.target.id] = " ".join(after.value.value.split())  # type: ignore[union-attr, attr-defined]
     return [(field, meaning.get(field.name, "")) for field in dataclasses.fields(kind)]
-
-
-def _stop_gently() -> None:
-    """Let an interrupt and a polite kill both end the run with a checkpoint, also in the background, where shells
-    start programs with the interrupt ignored."""
-    import signal
-
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, signal.default_int_handler)
 
 
 class _Display:

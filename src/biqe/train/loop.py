@@ -7,6 +7,8 @@ model; a checkpoint of everything.
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,7 +27,7 @@ from biqe.train.stream import Stream
 
 LOG_SECONDS = 2.0
 """How often the trace gets a line about steps."""
-RELEASE_STEPS = 20
+RELEASE_STEPS = 8
 """How often memory that has become too fragmented to use is given back."""
 
 
@@ -61,8 +63,8 @@ def train(
 ) -> Result:
     """Train ``model`` from the run's last checkpoint, or from the start, to the end of the run.
 
-    ``validate`` gives metrics with ``mrr`` among them; ``keep`` writes weights as the run's model. Ctrl-C writes
-    a checkpoint and ends the loop.
+    ``validate`` gives metrics with ``mrr`` among them; ``keep`` writes weights as the run's model. Ctrl-C, or a polite
+    kill, ends the loop after the step under way, with a checkpoint.
     """
     config = run.train_config
     optimizer = _optimizer(model, config)
@@ -112,6 +114,7 @@ def train(
 
     model.train()
     torch.set_flush_denormal(True)  # moments of rarely seen entities decay into denormals, which are slow
+    stop = _StopSignals()
     try:
         while (fraction := _fraction(config, place.epoch, clock)) < 1.0:
             epoch = stream.epoch(place.epoch)
@@ -123,6 +126,9 @@ def train(
                 place.step += 1
                 place.batch += 1
                 clock.count(queries, loss)
+                if stop.asked:
+                    result.reason = "interrupted"
+                    break
                 if place.step % RELEASE_STEPS == 0:
                     release_fragments()
                 if clock.due(LOG_SECONDS):
@@ -136,21 +142,43 @@ def train(
                         break
                 elif time.monotonic() - clock.saved > 60 * config.checkpoint_minutes:
                     save()
-            if result.reason == "stopped early" or fraction >= 1.0:
+            if result.reason != "finished" or fraction >= 1.0:
                 break
             place.epoch, place.batch = place.epoch + 1, 0
-        if result.reason == "finished" and not place.finished:
+        if result.reason == "finished":
             check(1.0)
-        place.finished = True
-        save()
-    except KeyboardInterrupt:
-        result.reason = "interrupted"
+        place.finished = result.reason != "interrupted"
         save()
     finally:
+        stop.restore()
         torch.set_flush_denormal(False)
     run.log("ended", reason=result.reason, step=place.step, seconds=round(clock.seconds(), 1),
             peak_resident_mib=peak_resident_bytes() >> 20)  # fmt: skip
     return result
+
+
+class _StopSignals:
+    """Notes an interrupt or a polite kill, so that a step is never cut in two; a second one ends at once.
+
+    Handlers are set even where the interrupt was ignored before, as shells do for programs in the background.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: Any) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def restore(self) -> None:
+        """Put the handlers back that were there before."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
 
 def _step(
