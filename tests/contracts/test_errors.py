@@ -22,6 +22,7 @@ PYTHON_PROTOCOL = {
     "IndexError",  # ends iteration over a sequence
     "AttributeError",  # __getattr__
     "KeyError",  # a mapping's __getitem__
+    "KeyboardInterrupt",  # passing on what a signal handler was told
     "TypeError",  # an argument of another type: a mistake in the caller's code, not in a user's input
     "OSError",  # another library's report of a full disk, put back into Python's own form for whoever writes
 }
