@@ -56,11 +56,23 @@ def speed_row(name: str, result: Mapping[str, Any]) -> list[str]:
     return [
         f"[{result.get('name', result.get('benchmark', name))}](results/{name}.json)",
         f"{result['ratio']:.1f}",
-        str(result.get("ours", "-")),
-        str(result.get("alternative", "-")),
+        _rate(result, "ours"),
+        _rate(result, "alternative", "pyoxigraph"),
         str(result.get("allocator", "-")),
         str(result.get("threads", "-")),
     ]
+
+
+def _rate(result: Mapping[str, Any], *sides: str) -> str:
+    """What one side reached: as it is told, or its first figure a second."""
+    for key, value in result.items():
+        side, _, unit = key.partition("_")
+        if side in sides and isinstance(value, str):
+            return value
+        if side in sides and isinstance(value, (int, float)) and (not unit or unit.endswith("_per_second")):
+            what = f"{unit.removesuffix('_per_second')}/s" if unit else result.get("unit", "")
+            return f"{value:,.0f} {what}".strip()
+    return "-"
 
 
 def _figure(value: float | None) -> str:
