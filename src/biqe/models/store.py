@@ -201,6 +201,7 @@ def _replace(path: Path, write: Any) -> None:
     try:
         write(temporary)
         with open(temporary, "rb+") as file:
+            os.fchmod(file.fileno(), 0o644)  # safetensors makes files that only their owner can read
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError:
