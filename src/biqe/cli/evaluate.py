@@ -167,7 +167,7 @@ def _training_of(run: Path) -> dict[str, Any] | None:
     sizes = [event.get("resident_mib", event.get("peak_resident_mib", 0)) for event in events]
     return {
         "settings": opened.record["train"],
-        "set": opened.record.get("set"),
+        "set": {key: value for key, value in (opened.record.get("set") or {}).items() if key != "path"},
         "versions": opened.record.get("versions"),
         "git": opened.record.get("git"),
         "ended": ends[-1]["reason"] if ends else "still running",
