@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from biqe.evaluate.machine import allocator, peak_resident_bytes
 from biqe.graph import folder
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.read import read_graph
@@ -32,7 +33,7 @@ from biqe.query.token_table import token_count
 from biqe.train.checkpoint import Place
 from biqe.train.config import TrainConfig
 from biqe.train.loop import _optimizer, _step
-from biqe.train.memory import allocator, keep_freed_memory, peak_resident_bytes, release_fragments
+from biqe.train.memory import Fragments, keep_freed_memory
 from biqe.train.stream import Stream
 
 PADDED = 30
@@ -64,11 +65,11 @@ def main() -> None:
 
     ours(batches[0]), theirs(batches[0][:32])  # buffers, optimiser states, code paths
     rates: dict[str, list[float]] = {"ours": [], "alternative": [], "flops": []}
-    per_round = len(batches) // rounds
+    per_round, memory = len(batches) // rounds, Fragments()
     for turn in range(rounds):
         mine = batches[turn * per_round : (turn + 1) * per_round]
         seconds = timed(lambda mine=mine: [ours(rows) for rows in mine])
-        release_fragments()
+        memory.stepped()
         rates["ours"].append(sum(map(len, mine)) / seconds)
         rates["flops"].append(sum(map(flop, mine)) / seconds)
         # A slice of the same queries, spread over the batches: the obvious way takes long.
@@ -131,7 +132,7 @@ def our_way(model: BiQE, epoch, settings: TrainConfig) -> tuple[Callable, Callab
 
     def flop(rows: np.ndarray) -> float:
         batch = epoch.encoded.batch(rows)
-        tokens, targets, width = batch.tokens.numel(), len(batch.gold), config.width
+        tokens, targets, width = batch.tokens.numel(), len(batch.targets.gold), config.width
         layer = 4 * width * width + 2 * width * config.feed_forward
         products = tokens * config.layers * layer + targets * (width * width + width * model.entity_count)
         attention = 2 * config.layers * batch.tokens.shape[1] * tokens * width
@@ -163,7 +164,7 @@ def obvious_way(config: Config, tokens: int, epoch) -> Callable:
             positions[place, :length] = batch.positions[0, :length]
             seen[place, :length] = 1
             kept = batch.masks < length
-            labels[place, batch.masks[kept]] = batch.gold[batch.mask_targets[kept]] + 1
+            labels[place, batch.masks[kept]] = batch.targets.gold[batch.mask_targets[kept]] + 1
         loss = bert(input_ids=input_ids, position_ids=positions, attention_mask=seen, labels=labels).loss
         optimizer.zero_grad()
         loss.backward()

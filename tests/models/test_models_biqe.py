@@ -165,9 +165,9 @@ def test_the_loss_is_the_cross_entropy_of_the_scores(make_model, with_gold, opti
     batch = model.encoder(queries)
     with torch.no_grad():
         at_masks = model.hidden(batch).reshape(-1, 16)[batch.masks]
-        gold = batch.gold[batch.mask_targets]
+        gold = batch.targets.gold[batch.mask_targets]
         if options["mask_average"] == "hidden":
-            expected = -model.scores(batch).gather(1, batch.gold[:, None]).mean()
+            expected = -model.scores(batch).gather(1, batch.targets.gold[:, None]).mean()
         else:
             logits = model.head(at_masks) @ model.entity_weight.T + model.entity_bias
             expected = torch.nn.functional.cross_entropy(logits, gold)
@@ -215,3 +215,18 @@ def test_targets_come_in_the_order_of_queries_and_nodes(rows):
 def test_bad_options_are_refused(options, complaint):
     with pytest.raises(InvalidOption, match=complaint):
         Config(**options)
+
+
+@pytest.mark.parametrize("positions", ["paper", "structure"])
+def test_without_future_context_what_comes_later_changes_nothing(make_model, positions):
+    """Two paths that part after their first target: it is predicted alike only where the future is hidden."""
+    paths = [BoundQuery((3, TARGET, TARGET), ((0, 0, 1), (1, relation, 2)), (1, 2)) for relation in (1, 2)]
+    blind, seeing = (make_model(positions=positions, context=context) for context in ("past", "full"))
+    first, second = (scores(blind, path) for path in paths)
+    torch.testing.assert_close(first[0], second[0])
+    assert not torch.allclose(first[1], second[1], atol=1e-4)
+    first, second = (scores(seeing, path) for path in paths)
+    assert not torch.allclose(first[0], second[0], atol=1e-4)
+    together = scores(blind, *QUERIES)  # padded beside longer ones
+    assert torch.isfinite(together).all()
+    torch.testing.assert_close(together, torch.cat([scores(blind, query) for query in QUERIES]), rtol=1e-4, atol=1e-5)

@@ -17,7 +17,8 @@ from biqe.mine.online import epoch_queries
 from biqe.models import _catalogue
 from biqe.query.bound import HIDDEN, TARGET
 from biqe.train.config import TrainConfig
-from biqe.train.stream import Stream, cut_batches, triple_queries, vary_targets
+from biqe.train.queries import triple_queries, vary_targets
+from biqe.train.stream import Stream, cut_batches
 
 _spec = importlib.util.spec_from_file_location("train_town", Path(__file__).with_name("conftest.py"))
 _module = importlib.util.module_from_spec(_spec)

@@ -11,6 +11,8 @@ import typer
 from biqe.errors import InvalidOption
 
 DEFAULT_MINUTES = 10.0
+_SHOWN = ("mrr", "hits@3", "hits@10", "auc", "apr")
+"""Figures of a validation that its line shows."""
 
 
 def train(
@@ -19,8 +21,17 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Run folder to make.", show_default=False)] = None,
     set_: Annotated[
+        str | None,
+        typer.Option(
+            "--set", help="Folder of a mined set, or a benchmark: validates the run, and trains it.", show_default=False
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of benchmark files; else BIQE_DATA.", show_default=False)
+    ] = None,
+    start_from: Annotated[
         Path | None,
-        typer.Option("--set", help="Mined query set: validates the run; trains it with --fixed.", show_default=False),
+        typer.Option(help="Run of a link predictor (cqd) whose embeddings biqe begins with.", show_default=False),
     ] = None,
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Run folder to go on with; nothing else is needed.")
@@ -50,6 +61,7 @@ def train(
 
         biqe train kg/mine --minutes 30 --out runs/mine
         biqe train kg/g --set sets/cq --positions paper --out runs/paper
+        biqe train kg/fb15k237 --model query2box --set fb15k237-q2b --out runs/q2b
         biqe train kg/g --epochs 5 -O dropout=0.2 --out runs/short
         biqe train --resume runs/mine
 
@@ -59,7 +71,6 @@ def train(
     from biqe.cli._console import err, print_json
     from biqe.cli._console import out as stdout
     from biqe.train import session
-    from biqe.train.config import TrainConfig
 
     if resume is not None:
         if graph is not None or out is not None:
@@ -81,10 +92,10 @@ def train(
             model_options |= {name: value for name, value in own.items() if value is not None}
             if minutes is None and epochs is None:
                 minutes = DEFAULT_MINUTES
-            config = TrainConfig(minutes=minutes, epochs=epochs, **{**shared, **train_options})
+            config = session.settings(model, minutes=minutes, epochs=epochs, **{**shared, **train_options})
             result = session.start(
-                graph, folder, train_config=config, query_set=set_, model=model, model_options=model_options,
-                listener=display,
+                graph, folder, train_config=config, query_set=set_, data=data, model=model,
+                model_options=model_options, start_from=start_from, listener=display,
             )  # fmt: skip
     facts = {"run": str(folder), "reason": result.reason, **dataclasses.asdict(result.place), **result.metrics}
     if json:
@@ -92,7 +103,7 @@ def train(
         return
     stdout.print(
         f"{folder}: {result.reason} after {result.place.step:,} steps in {result.place.seconds / 60:.1f} min; "
-        f"best validation MRR {max(0.0, result.place.best):.4f}"
+        f"best validation {next(iter(result.metrics), 'mrr').upper()} {max(0.0, result.place.best):.4f}"
     )
     if result.reason == "interrupted":
         stdout.print(f"go on with: biqe train --resume {folder}", soft_wrap=True)
@@ -236,5 +247,5 @@ class _Display:
         if not self._quiet:
             self._console.print(
                 f"validation at {facts['seconds'] / 60:.1f} min, step {facts['step']:,}: "
-                f"MRR {facts['mrr']:.4f}, HITS@10 {facts['hits@10']:.4f}"
+                + ", ".join(f"{name.upper()} {facts[name]:.4f}" for name in _SHOWN if name in facts)
             )

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from biqe.errors import InvalidOption, UnknownName
+from biqe.models._contract import QueryModel
 
 _NOT_MODELS = {"__init__", "store"}
 
@@ -23,21 +24,46 @@ def names() -> list[str]:
     return sorted(inside | {point.name for point in entry_points(group="biqe.models")})
 
 
+def presets() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Configurations that have a name of their own, as model and options: a module's PRESETS."""
+    return {
+        preset: (name, dict(options))
+        for name in names()
+        for preset, options in getattr(_import(name), "PRESETS", {}).items()
+        if preset != name
+    }
+
+
+def class_of(name: str) -> type[QueryModel]:
+    """The class of the model or preset called ``name``."""
+    return module_of(name).MODEL  # type: ignore[no-any-return]
+
+
 def module_of(name: str) -> ModuleType:
-    """The module that defines the model called ``name``."""
+    """The module that defines the model or preset called ``name``."""
+    if name not in names():
+        found = presets()
+        if name not in found:
+            everything = sorted({*names(), *found})
+            near = difflib.get_close_matches(name, everything, 1)
+            hint = f"did you mean {near[0]!r}?" if near else None
+            raise UnknownName(f"model {name!r} is not known; there are {', '.join(everything)}", hint=hint)
+        name = found[name][0]
+    return _import(name)
+
+
+def _import(name: str) -> ModuleType:
     for point in entry_points(group="biqe.models"):
         if point.name == name:
             return point.load()  # type: ignore[no-any-return]
-    if name not in names():
-        near = difflib.get_close_matches(name, names(), 1)
-        hint = f"did you mean {near[0]!r}?" if near else None
-        raise UnknownName(f"model {name!r} is not known; there are {', '.join(names())}", hint=hint)
     return import_module(f"biqe.models.{name}")
 
 
 def build(name: str, options: dict[str, Any], entity_count: int, relation_count: int) -> Any:
-    """A fresh model; ``options`` are fields of its Config, and unknown ones are refused."""
+    """A fresh model, or preset of one; ``options`` are fields of its Config, and unknown ones are refused."""
     module = module_of(name)
+    if name not in names():
+        options = {**presets()[name][1], **options}
     known = {field.name for field in dataclasses.fields(module.Config)}
     for key in options:
         if key not in known:

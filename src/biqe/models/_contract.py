@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from biqe.errors import InvalidOption, UnsupportedQuery
+from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import BoundQuery
 from biqe.query.queryset import QuerySet
+
+TRAINING = "train"
+"""The name under which training queries carry the answers that the training graph holds (``QuerySet.filters``)."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,50 @@ class Support:
 
     def __bool__(self) -> bool:
         return self.yes
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What is to be predicted in a batch: V targets, in the order of its queries and their nodes."""
+
+    gold: torch.Tensor
+    """(V,) one true entity of each; -1 where none is known."""
+    offsets: torch.Tensor | None
+    """(V+1,) slices of ``answers``; None where only the gold entities are known."""
+    answers: torch.Tensor | None
+    """All entities that answer each target in the training graph, sorted within its slice."""
+
+
+class TargetTable:
+    """Targets of a query set, cut into batches as its queries are. Every model's ``Encoded`` can use one."""
+
+    def __init__(self, queries: QuerySet) -> None:
+        self.offsets = queries.target_offsets
+        """(Q+1,) slice of each query's targets."""
+        self._gold = queries.gold[queries.target_nodes]
+        self._answers = queries.filters.get(TRAINING)
+
+    def batch(self, rows: NDArray[np.integer]) -> Targets:
+        """Targets of the queries ``rows``, in this order."""
+        rows = np.asarray(rows, np.int64)
+        counts = self.offsets[rows + 1] - self.offsets[rows]
+        first = np.cumsum(counts) - counts
+        numbers = np.repeat(self.offsets[rows] - first, counts) + np.arange(int(counts.sum()))
+        gold = torch.from_numpy(self._gold[numbers].astype(np.int64))
+        if self._answers is None:
+            return Targets(gold, None, None)
+        taken = self._answers.take(numbers)
+        return Targets(gold, torch.from_numpy(taken.offsets), torch.from_numpy(taken.values.astype(np.int64)))
+
+
+@dataclass(frozen=True)
+class Tuples:
+    """Joint answers of one query: k rows over its targets, best first."""
+
+    rows: NDArray[np.int32]
+    """(k, targets) entities, in the order of the query's nodes."""
+    scores: NDArray[np.float64]
+    """(k,) natural logarithms, up to a constant of the query."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +116,13 @@ class QueryModel(nn.Module, ABC):
 
     name: str
     paper: Paper
+    summary: ClassVar[str]
+    """One line for ``biqe models``: what it is."""
+    learns_from: ClassVar[str] = "queries"
+    """``queries``: triples, paths and DAGs, or a benchmark's own; ``triples``: it is a link predictor, and learns
+    from every triple in both directions."""
+    train_defaults: ClassVar[Mapping[str, Any]] = {}
+    """Fields of TrainConfig that this model wants otherwise than most do."""
     config: Any
     entity_count: int
     relation_count: int
@@ -91,6 +148,23 @@ class QueryModel(nn.Module, ABC):
     def scores(self, batch: Any) -> torch.Tensor:
         """(V, E) log-probabilities: a row for each target, in the order of the batch's queries and nodes."""
 
-    @abstractmethod
     def trace(self, batch: Any) -> Trace:
-        """Scores by the explicit road, with attention."""
+        """Scores by the explicit road, with attention. Models without attention refuse."""
+        raise UnsupportedQuery(f"{self.name} has no attention to show", hint="ask a biqe model")
+
+    @classmethod
+    def options_from(cls, predictor: QueryModel) -> dict[str, Any]:
+        """Options of this model that make room for ``predictor``, where it can start from one."""
+        return {}
+
+    def start_from(self, predictor: QueryModel) -> None:
+        """Take over what ``predictor`` has learnt, before training. Models that cannot refuse."""
+        raise InvalidOption(f"{self.name} cannot start from another model's weights",
+                            hint="leave out --start-from")  # fmt: skip
+
+    def use_graph(self, graph: Graph) -> None:
+        """Told once, before answering, which triples are known. Models that use only what they learnt ignore it."""
+
+    def tuples(self, queries: QuerySet, count: int) -> list[Tuples] | None:
+        """Joint answers of each query where the model ranks tuples by itself; None where it ranks targets only."""
+        return None

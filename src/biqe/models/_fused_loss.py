@@ -2,12 +2,13 @@
 
 The plain road makes a (V, E) matrix of logits, keeps it for the backward pass and makes a second one of
 gradients. Here a chunk of rows is projected, turned into probabilities, and used at once for both gradients;
-the same two buffers serve every chunk of every step. Label smoothing costs nothing, since its gradient has a
+the same few buffers serve every chunk of every step. Label smoothing costs nothing, since its gradient has a
 closed form: it moves every hidden row by the mean entity and every entity by the mean hidden row.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,62 +27,134 @@ def _scratch(slot: int, rows: int, columns: int, dtype: torch.dtype) -> torch.Te
     return buffer[: rows * columns].view(rows, columns)
 
 
+@dataclass(frozen=True)
+class Expert:
+    """A second opinion that is added to the logits: ``gate * (hidden @ weight.T)``. Only the gate is learnt."""
+
+    hidden: torch.Tensor
+    """(V, F)"""
+    weight: torch.Tensor
+    """(E, F)"""
+    gate: torch.Tensor
+    """(V, 1)"""
+
+    def logits(self) -> torch.Tensor:
+        """(V, E) what it adds."""
+        return self.gate * (self.hidden @ self.weight.t())
+
+
 class _FusedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any,
         hidden: torch.Tensor,  # (V, D)
         weight: torch.Tensor,  # (E, D)
-        bias: torch.Tensor,  # (E,)
-        gold: torch.Tensor,  # (V,)
+        bias: torch.Tensor | None,  # (E,)
+        gate: torch.Tensor | None,  # (V, 1)
+        offsets: torch.Tensor,  # (V+1,)
+        answers: torch.Tensor,  # true entities of each row, one row after the other
         smoothing: float,
+        expert: Expert | None,
     ) -> torch.Tensor:
         count, entities = len(hidden), len(weight)
         rows = max(1, min(count, CHUNK_BYTES // (entities * hidden.element_size())))
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight)
-        grad_bias = torch.zeros_like(bias)
-        mean_weight, mean_bias = weight.mean(0), bias.mean()
+        grad_bias = None if bias is None else torch.zeros_like(bias)
+        grad_gate = None if gate is None else torch.empty_like(gate)
         log_sum = hidden.new_empty(count)
-        gold_logit = hidden.new_empty(count)
+        answer_logit = hidden.new_zeros(())
         ones = hidden.new_ones(rows)
-        for start in range(0, count, rows):
+        lengths = offsets[1:] - offsets[:-1]
+        share = (1.0 - smoothing) / lengths.clamp_min(1).to(hidden.dtype)
+        shares = share.repeat_interleave(lengths)  # what the loss gives each true entity
+        places = torch.arange(count).remainder_(rows).mul_(entities).repeat_interleave(lengths).add_(answers)
+        borders = offsets[torch.arange(0, count + rows, rows).clamp_max_(count)].tolist()
+        for chunk, start in enumerate(range(0, count, rows)):
             part = slice(start, min(start + rows, count))
-            h, y = hidden[part], gold[part].unsqueeze(1)
-            logits = torch.addmm(bias, h, weight.t(), out=_scratch(0, len(h), entities, h.dtype))
-            gold_logit[part] = logits.gather(1, y).squeeze(1)
+            h, scratch = hidden[part], _scratch(0, min(rows, count - start), entities, hidden.dtype)
+            if bias is None:
+                logits = torch.mm(h, weight.t(), out=scratch)
+            else:
+                logits = torch.addmm(bias, h, weight.t(), out=scratch)
+            if expert is not None and gate is not None:
+                second = torch.mm(expert.hidden[part], expert.weight.t(), out=_scratch(2, len(h), entities, h.dtype))
+                logits.addcmul_(second, gate[part])
+            true = slice(borders[chunk], borders[chunk + 1])
+            answer_logit += logits.view(-1)[places[true]] @ shares[true]
             top, where = logits.max(1, keepdim=True)
             p = torch.softmax(logits, 1, out=_scratch(1, len(h), entities, h.dtype))
             # The largest logit has probability 1 / sum(exp(logit - top)), which never underflows.
             log_sum[part] = (top - p.gather(1, where).log()).squeeze(1)
-            p.scatter_add_(1, y, p.new_full((len(h), 1), smoothing - 1.0))
+            p.view(-1).index_add_(0, places[true], shares[true], alpha=-1)
             torch.mm(p, weight, out=grad_hidden[part])
             grad_weight.addmm_(p.t(), h)
-            grad_bias.addmv_(p.t(), ones[: len(h)])
-        loss = log_sum.mean() - (1.0 - smoothing) * gold_logit.mean()
+            if grad_bias is not None:
+                grad_bias.addmv_(p.t(), ones[: len(h)])
+            if grad_gate is not None:
+                grad_gate[part] = torch.linalg.vecdot(p, second).sub_(second.mean(1), alpha=smoothing).unsqueeze(1)
+                if smoothing:
+                    answer_logit += smoothing * (gate[part, 0] @ second.mean(1))
+        loss = log_sum.mean() - answer_logit / count
         if smoothing:
-            mean_hidden = hidden.mean(0)
-            loss = loss - smoothing * (mean_hidden @ mean_weight + mean_bias)
+            mean_hidden, mean_weight = hidden.mean(0), weight.mean(0)
+            loss = loss - smoothing * (mean_hidden @ mean_weight)
             grad_hidden.sub_(mean_weight, alpha=smoothing)
             grad_weight.sub_(mean_hidden, alpha=smoothing * count / entities)
-            grad_bias.sub_(smoothing * count / entities)
-        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
+            if bias is not None and grad_bias is not None:
+                loss = loss - smoothing * bias.mean()
+                grad_bias.sub_(smoothing * count / entities)
+        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias, grad_gate)
         ctx.count = count
         return loss
 
     @staticmethod
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
         scale = grad_output / ctx.count
-        return grad_hidden.mul_(scale), grad_weight.mul_(scale), grad_bias.mul_(scale), None, None
+        gradients = (None if gradient is None else gradient.mul_(scale) for gradient in ctx.saved_tensors)
+        return (*gradients, None, None, None, None)
 
 
 def fused_cross_entropy(
-    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, gold: torch.Tensor, smoothing: float = 0.0
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    gold: torch.Tensor,
+    smoothing: float = 0.0,
+    expert: Expert | None = None,
 ) -> torch.Tensor:
-    """Mean cross-entropy of ``hidden @ weight.T + bias`` against ``gold``, with label smoothing.
+    """Mean cross-entropy of ``hidden @ weight.T + bias``, and what ``expert`` adds, against ``gold``, with label
+    smoothing.
 
     Equal to ``torch.nn.functional.cross_entropy`` on those logits, in value and gradients. The gradients are
     made in the forward pass and handed out once: a second backward over one forward is not supported.
     """
-    return _FusedCrossEntropy.apply(hidden, weight, bias, gold, smoothing)  # type: ignore[no-any-return]
+    return fused_soft_cross_entropy(hidden, weight, bias, torch.arange(len(gold) + 1), gold, smoothing, expert)
+
+
+def fused_soft_cross_entropy(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    offsets: torch.Tensor,
+    answers: torch.Tensor,
+    smoothing: float = 0.0,
+    expert: Expert | None = None,
+) -> torch.Tensor:
+    """The same where row v has the true entities ``answers[offsets[v]:offsets[v + 1]]``, each with an equal share.
+
+    A row without any is only pushed towards what the smoothing spreads. Entities of one row must differ.
+    """
+    gate = None if expert is None else expert.gate
+    return _FusedCrossEntropy.apply(  # type: ignore[no-any-return]
+        hidden, weight, bias, gate, offsets, answers, smoothing, expert
+    )
+
+
+def repeat_rows(offsets: torch.Tensor, answers: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Offsets and entities of the slices ``rows``, in this order; a slice may be taken more than once."""
+    lengths = (offsets[1:] - offsets[:-1])[rows]
+    taken = torch.zeros(len(rows) + 1, dtype=offsets.dtype)
+    torch.cumsum(lengths, 0, out=taken[1:])
+    within = torch.arange(int(taken[-1])) - taken[:-1].repeat_interleave(lengths)
+    return taken, answers[offsets[rows].repeat_interleave(lengths) + within]

@@ -17,6 +17,15 @@ on two branches get the same output. ``positions="structure"`` adds to every att
 that depends on how the two tokens stand to each other in the query: on one path, with signed distance; the same
 node or edge seen on two paths; or on two paths, with signed difference. It is as equivariant, and tells such
 targets apart.
+
+With a link predictor (``predictor_rank``; see _predictor.py) each target also has the logits that a trained ComplEx
+gives it, walking the query from its constants. The encoder reads them at the masks, and decides for each target
+how much they count:
+
+    h_0(mask)  += map(q)                                            q: what arrives at the target
+    p(e)        = softmax(head(h_mask) . embed(e) + b_e + gate(h_mask) q . complex(e))
+
+While training, the predictor is silent in a share of the queries, so that the encoder learns to do without.
 """
 
 from __future__ import annotations
@@ -30,9 +39,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from biqe.errors import InvalidOption, TooManyPaths
-from biqe.models._contract import Paper, QueryModel, Support, Trace
+from biqe.models._complex import ComplEx
+from biqe.models._contract import Paper, QueryModel, Support, Targets, TargetTable, Trace
 from biqe.models._dropout import PooledDropout
-from biqe.models._fused_loss import fused_cross_entropy
+from biqe.models._fused_loss import Expert, fused_soft_cross_entropy, repeat_rows
+from biqe.models._plan import EncodedPlans, PlanBatch, walkable
+from biqe.models._predictor import LinkPredictor, principal
 from biqe.query.bound import BoundQuery
 from biqe.query.dag import analyse
 from biqe.query.queryset import QuerySet
@@ -56,6 +68,8 @@ class Config:
     """Share of hidden values dropped while training."""
     positions: str = "structure"
     """How tokens know where they stand: paper (distance from the path's end) or structure (also relative)."""
+    context: str = "full"
+    """What a token sees: full (the whole query) or past (nothing that comes later on a path: the paper's analysis)."""
     norm: str = "pre"
     """Layer normalisation before each block (pre), or after it as in BERT (post)."""
     mask_average: str = "hidden"
@@ -64,6 +78,10 @@ class Config:
     """Whether edges may be walked against their direction, so that questions can be turned to start at anchors."""
     max_position: int = 32
     """Longest path in tokens."""
+    predictor_rank: int = 0
+    """Rank of the link predictor inside; 0 for none. Set by --start-from."""
+    predictor_dropout: float = 0.5
+    """Share of queries for which the link predictor is silent while training."""
 
     def __post_init__(self) -> None:
         for name in ("width", "layers", "heads", "feed_forward", "max_position"):
@@ -74,10 +92,14 @@ class Config:
                 f"'heads' of biqe must divide 'width'. Got {self.heads} heads and width {self.width}",
                 hint=f"use a width of {self.heads * max(1, round(self.width / self.heads))}",
             )
-        if not 0.0 <= self.dropout < 1.0:
-            raise InvalidOption(f"'dropout' of biqe must be in [0, 1). Got {self.dropout}")
+        if self.predictor_rank < 0:
+            raise InvalidOption(f"'predictor_rank' of biqe must not be negative. Got {self.predictor_rank}")
+        for name in ("dropout", "predictor_dropout"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise InvalidOption(f"{name!r} of biqe must be in [0, 1). Got {getattr(self, name)}")
         for name, allowed in (
             ("positions", ("paper", "structure")),
+            ("context", ("full", "past")),
             ("norm", ("pre", "post")),
             ("mask_average", ("hidden", "probability")),
         ):
@@ -103,8 +125,10 @@ class Batch:
     """(n,) the target that each mask stands for."""
     mask_counts: torch.Tensor
     """(V,) masks of each target."""
-    gold: torch.Tensor
-    """(V,) the true entity; -1 where unknown."""
+    targets: Targets
+    """What the masks stand for."""
+    plan: PlanBatch | None
+    """The same queries as the link predictor walks them; None without one."""
     table: TokenTable
     rows: NDArray[np.integer]
     """(B,) the queries, as rows of ``table``."""
@@ -113,12 +137,14 @@ class Batch:
 class EncodedQueries:
     """A query set as tokens, cut into batches on demand."""
 
-    def __init__(self, queries: QuerySet, entities: int, relative_reach: int | None) -> None:
+    def __init__(
+        self, queries: QuerySet, entities: int, relative_reach: int | None, plans: EncodedPlans | None = None
+    ) -> None:
         self.table = token_table(queries, entities)
+        self._plans = plans
         self.sizes = self.table.lengths
         self._relative_reach = relative_reach
-        self._target_offsets = queries.target_offsets
-        self._gold = queries.gold[queries.target_nodes]
+        self._targets = TargetTable(queries)
 
     def batch(self, rows: NDArray[np.integer]) -> Batch:
         """The queries ``rows``, in this order, padded to the longest of them."""
@@ -133,12 +159,11 @@ class EncodedQueries:
         positions = np.where(real, table.positions[where], 0)
         targets = np.where(real, table.targets[where], -1)
 
-        counts = self._target_offsets[rows + 1] - self._target_offsets[rows]
+        counts = self._targets.offsets[rows + 1] - self._targets.offsets[rows]
         first = np.cumsum(counts) - counts  # the batch's number of each query's first target
         total = int(counts.sum())
         masks = np.flatnonzero(targets.ravel() >= 0)
         mask_targets = (targets + first[:, None]).ravel()[masks]
-        gold_rows = np.repeat(self._target_offsets[rows] - first, counts) + np.arange(total)
         relative = None
         if self._relative_reach is not None:
             paths, elements = table.paths[where], table.elements[where]
@@ -151,7 +176,8 @@ class EncodedQueries:
             torch.from_numpy(masks),
             torch.from_numpy(mask_targets.astype(np.int64)),
             torch.from_numpy(np.bincount(mask_targets, minlength=total)),
-            torch.from_numpy(self._gold[gold_rows].astype(np.int64)),
+            self._targets.batch(rows),
+            None if self._plans is None else self._plans.batch(rows),
             table,
             rows,
         )
@@ -236,6 +262,8 @@ class BiQE(QueryModel):
         "Answering Complex Queries in Knowledge Graphs with Bidirectional Sequence Encoders",
     )
 
+    summary = "a bidirectional transformer reads the whole query and fills in all targets at once"
+
     def __init__(self, config: Config, entity_count: int, relation_count: int) -> None:
         super().__init__()
         self.config = config
@@ -254,7 +282,14 @@ class BiQE(QueryModel):
         self._reach = min(config.max_position - 1, 12) if config.positions == "structure" else None
         if self._reach is not None:
             self.relative_bias = nn.Embedding(relative_buckets(self._reach), config.heads)
+        if config.predictor_rank:
+            self.predictor = LinkPredictor(config.predictor_rank, entity_count, relation_count)
+            self.predictor_in = nn.Linear(2 * config.predictor_rank, config.width)
+            self.predictor_gate = nn.Linear(config.width, 1)
         self.apply(_initialise)
+        if config.predictor_rank:
+            nn.init.zeros_(self.predictor_in.weight)
+            nn.init.constant_(self.predictor_gate.bias, 1.0)
         if self._reach is not None:
             nn.init.zeros_(self.relative_bias.weight)
 
@@ -275,6 +310,10 @@ class BiQE(QueryModel):
         if longest > self.config.max_position:
             return Support(False, f"biqe reads paths of up to {self.config.max_position} tokens, not {longest}",
                            "ask for a shorter path, or train with a larger max_position")  # fmt: skip
+        if self.config.predictor_rank:
+            walked = walkable(query, "biqe with a link predictor", inverses=self.config.inverses)
+            if not walked:
+                return walked
         twins = tokens(query).twins if strict and self.config.positions == "paper" else ()
         if twins:
             first, second = (f"?{query.names[n]}" if query.names else f"target {n}" for n in twins[0][:2])
@@ -287,11 +326,39 @@ class BiQE(QueryModel):
         return Support(True)
 
     def encode(self, queries: QuerySet) -> EncodedQueries:
-        return EncodedQueries(queries, self.entity_count, self._reach)
+        plans = EncodedPlans(queries, self.relation_count) if self.config.predictor_rank else None
+        return EncodedQueries(queries, self.entity_count, self._reach, plans)
 
-    def hidden(self, batch: Batch, keep: list[torch.Tensor] | None = None) -> torch.Tensor:
-        """(B, T, D) hidden states after the last layer. Attention weights are appended to ``keep``."""
+    @classmethod
+    def options_from(cls, predictor: QueryModel) -> dict[str, int]:
+        """Options that make room for ``predictor``, a cqd model, inside."""
+        return {"predictor_rank": _complex_of(predictor).rank}
+
+    @torch.no_grad()
+    def start_from(self, predictor: QueryModel) -> None:
+        """Take over the link predictor, and begin with token embeddings that are its own in fewer directions."""
+        found = _complex_of(predictor)
+        if found.rank != self.config.predictor_rank:
+            raise InvalidOption(
+                f"the link predictor has rank {found.rank}, and this model has room for {self.config.predictor_rank}",
+                hint=f"use predictor_rank={found.rank}",
+            )
+        self.predictor.entities.copy_(found.entities)
+        self.predictor.relations.copy_(found.relations)
+        last = FIRST_ENTITY + self.entity_count
+        spread = float(self.embed_tokens.weight.std())
+        self.embed_tokens.weight[FIRST_ENTITY:last] = principal(found.entities, self.config.width, spread)
+        self.embed_tokens.weight[last:] = principal(found.relations, self.config.width, spread)
+
+    def hidden(
+        self, batch: Batch, keep: list[torch.Tensor] | None = None, arriving: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """(B, T, D) hidden states after the last layer. Attention weights are appended to ``keep``. ``arriving``
+        (V, F) is what the link predictor says about each target."""
         x = self.embed_tokens(batch.tokens) + self.embed_positions(batch.positions)  # (B, T, D)
+        if arriving is not None:
+            said = self.predictor_in(F.normalize(arriving, dim=1))[batch.mask_targets]  # (n, D)
+            x = x.view(-1, x.shape[-1]).index_add(0, batch.masks, said).view(x.shape)
         x = self.dropout(self.embed_norm(x))
         bias = self._attention_bias(batch)
         for layer in self.layers:
@@ -306,14 +373,38 @@ class BiQE(QueryModel):
         if batch.padding is not None:
             hide = torch.zeros(batch.padding.shape).masked_fill_(batch.padding, float("-inf"))[:, None, None, :]
             bias = hide if bias is None else bias + hide
+        if self.config.context == "past":
+            # Paths are written tail first, so what comes later on a path stands at a smaller position.
+            later = batch.positions[:, None, None, :] < batch.positions[:, None, :, None]  # (B, 1, T, T)
+            hide = torch.zeros(later.shape).masked_fill_(later, float("-inf"))
+            bias = hide if bias is None else bias + hide
         return bias
 
-    def _at_masks(self, batch: Batch, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden states that are projected: (V, D), one a target, or (n, D), one a mask."""
+    def _said(self, batch: Batch) -> torch.Tensor | None:
+        """(V, F) what arrives at each target in the link predictor; 0 where it is silent while training."""
+        if batch.plan is None:
+            return None
+        arriving = self.predictor.arriving(batch.plan)
+        if self.training and self.config.predictor_dropout:
+            heard = torch.rand(len(batch.rows)) >= self.config.predictor_dropout  # (B,)
+            query = torch.div(batch.masks, batch.tokens.shape[1], rounding_mode="floor")
+            owner = torch.zeros(len(arriving), dtype=torch.long).index_copy_(0, batch.mask_targets, query)  # (V,)
+            arriving = arriving * heard[owner].unsqueeze(1)
+        return arriving
+
+    def _at_masks(
+        self, batch: Batch, hidden: torch.Tensor, arriving: torch.Tensor | None
+    ) -> tuple[torch.Tensor, Expert | None]:
+        """Hidden states that are projected, (V, D), one a target, or (n, D), one a mask; and the second opinion."""
         at_masks = hidden.reshape(-1, hidden.shape[-1]).index_select(0, batch.masks)  # (n, D)
         if self.config.mask_average == "hidden":
             at_masks = self._sum_by_target(batch, at_masks) / batch.mask_counts.unsqueeze(1)
-        return self.head(at_masks)
+        elif arriving is not None:
+            arriving = arriving[batch.mask_targets]
+        expert = None
+        if arriving is not None:
+            expert = Expert(arriving, self.predictor.entities, F.softplus(self.predictor_gate(at_masks)))
+        return self.head(at_masks), expert
 
     def _sum_by_target(self, batch: Batch, rows: torch.Tensor) -> torch.Tensor:
         total = rows.new_zeros(len(batch.mask_counts), rows.shape[1])
@@ -326,25 +417,44 @@ class BiQE(QueryModel):
 
     def loss(self, batch: Batch, *, label_smoothing: float = 0.0) -> torch.Tensor:
         """Cross-entropy over all entities, at the targets only."""
-        at_masks = self._at_masks(batch, self.hidden(batch))
-        gold = batch.gold if self.config.mask_average == "hidden" else batch.gold[batch.mask_targets]
-        return fused_cross_entropy(at_masks, self.entity_weight, self.entity_bias, gold, label_smoothing)
+        arriving = self._said(batch)
+        at_masks, expert = self._at_masks(batch, self.hidden(batch, arriving=arriving), arriving)
+        targets = batch.targets
+        offsets, answers = targets.offsets, targets.answers
+        if offsets is None or answers is None:
+            offsets, answers = torch.arange(len(targets.gold) + 1), targets.gold
+        if self.config.mask_average == "probability":
+            offsets, answers = repeat_rows(offsets, answers, batch.mask_targets)
+        return fused_soft_cross_entropy(
+            at_masks, self.entity_weight, self.entity_bias, offsets, answers, label_smoothing, expert
+        )
 
     def scores(self, batch: Batch) -> torch.Tensor:
-        return self._log_probabilities(batch, self.hidden(batch))
+        return self._log_probabilities(batch, None)
 
     def trace(self, batch: Batch) -> Trace:
         attention: list[torch.Tensor] = []
-        hidden = self.hidden(batch, attention)
-        return Trace(self._log_probabilities(batch, hidden), tuple(attention), batch)
+        return Trace(self._log_probabilities(batch, attention), tuple(attention), batch)
 
-    def _log_probabilities(self, batch: Batch, hidden: torch.Tensor) -> torch.Tensor:
-        logits = F.linear(self._at_masks(batch, hidden), self.entity_weight, self.entity_bias)  # (V or n, E)
+    def _log_probabilities(self, batch: Batch, keep: list[torch.Tensor] | None) -> torch.Tensor:
+        arriving = self._said(batch)
+        at_masks, expert = self._at_masks(batch, self.hidden(batch, keep, arriving), arriving)
+        logits = F.linear(at_masks, self.entity_weight, self.entity_bias)  # (V or n, E)
+        if expert is not None:
+            logits += expert.logits()
         if self.config.mask_average == "hidden":
             return torch.log_softmax(logits, 1)
         mean = self._sum_by_target(batch, torch.softmax(logits, 1)) / batch.mask_counts.unsqueeze(1)
         # Probabilities below the smallest float would be -inf, and equal; they still must be finite.
         return mean.clamp_min_(torch.finfo(mean.dtype).tiny).log()
+
+
+def _complex_of(predictor: QueryModel) -> ComplEx:
+    found = getattr(predictor, "predictor", None)
+    if not isinstance(found, ComplEx):
+        raise InvalidOption(f"biqe can start from the link predictor cqd. Got {predictor.name}",
+                            hint="train one with: biqe train GRAPH --model cqd --out RUN")  # fmt: skip
+    return found
 
 
 def _initialise(module: nn.Module) -> None:

@@ -26,6 +26,15 @@ class TrainConfig:
     inverse_share: float = 0.25
     """Share of the stream that may walk edges against their direction, so that questions asked from either end
     can be answered."""
+    answers: str = "one"
+    """What a target is to predict: one (the entity that was seen) or all (every answer of the training graph, an
+    equal share of the probability for each; questions with equal answers are asked once)."""
+    triple_answers: int = 8
+    """With answers=one: triples that ask the same are one query with up to so many answers; 1 keeps them apart."""
+    most_answers: int = 1000
+    """With answers=all: answers kept of one target, drawn anew each epoch; 0 keeps all."""
+    set_queries: int = 100_000
+    """Of a benchmark's own training queries: how many make an epoch, an equal number of each shape."""
     hide_share: float = 0.1
     """Share of mined queries in which some targets are made hidden (existential) variables."""
     reveal_share: float = 0.1
@@ -34,8 +43,10 @@ class TrainConfig:
     """Tokens a step."""
     batch_queries: int = 1200
     """Queries a step, at most."""
+    optimizer: str = "adamw"
+    """adamw, or adagrad as link predictors are trained with."""
     learning_rate: float = 1e-3
-    """Peak rate of AdamW, after warm-up."""
+    """Peak rate of the optimiser, after warm-up."""
     warmup_steps: int = 500
     """Steps over which the rate rises from 0."""
     weight_decay: float = 0.01
@@ -65,10 +76,20 @@ class TrainConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidOption(f"{name!r} must be above 0. Got {value}")
-        for name in ("batch_tokens", "batch_queries", "validations", "validation_queries"):
+        for name, allowed in (("answers", ("one", "all")), ("optimizer", ("adamw", "adagrad"))):
+            if getattr(self, name) not in allowed:
+                raise InvalidOption(f"{name!r} must be {' or '.join(allowed)}. Got {getattr(self, name)!r}")
+        for name in (
+            "batch_tokens",
+            "batch_queries",
+            "validations",
+            "validation_queries",
+            "set_queries",
+            "triple_answers",
+        ):
             if getattr(self, name) < 1:
                 raise InvalidOption(f"{name!r} must be at least 1. Got {getattr(self, name)}")
-        for name in ("paths", "dags", "warmup_steps", "weight_decay", "patience", "threads", "seed"):
+        for name in ("paths", "dags", "warmup_steps", "weight_decay", "patience", "threads", "seed", "most_answers"):
             if getattr(self, name) < 0:
                 raise InvalidOption(f"{name!r} must not be negative. Got {getattr(self, name)}")
         for name in ("inverse_share", "hide_share", "reveal_share"):

@@ -1,8 +1,8 @@
 """The training loop, readable in one sitting.
 
-Each step: a batch of one size, the loss at its targets, AdamW with warm-up and linear decay to 0 over the run,
-a running average of the weights. Now and then: a validation of that average, whose best is kept as the run's
-model; a checkpoint of everything.
+Each step: a batch of one size, the loss at its targets, AdamW or Adagrad with warm-up and linear decay to 0 over
+the run, a running average of the weights. Now and then: a validation of that average, whose best is kept as the
+run's model; a checkpoint of everything.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from typing import Any, Protocol
 import torch
 
 from biqe.errors import RunFailed
+from biqe.evaluate.machine import peak_resident_bytes
 from biqe.models._contract import QueryModel
 from biqe.train import checkpoint
 from biqe.train.checkpoint import Place
 from biqe.train.config import TrainConfig
-from biqe.train.memory import peak_resident_bytes, release_fragments, resident_bytes
+from biqe.train.memory import Fragments, resident_bytes
 from biqe.train.run import Run
 from biqe.train.stream import Stream
 
 LOG_SECONDS = 2.0
 """How often the trace gets a line about steps."""
-RELEASE_STEPS = 8
-"""How often memory that has become too fragmented to use is given back."""
 
 
 class Listener(Protocol):
@@ -63,17 +62,17 @@ def train(
 ) -> Result:
     """Train ``model`` from the run's last checkpoint, or from the start, to the end of the run.
 
-    ``validate`` gives metrics with ``mrr`` among them; ``keep`` writes weights as the run's model. Ctrl-C, or a polite
-    kill, ends the loop after the step under way, with a checkpoint.
+    ``validate`` gives metrics, of which the first chooses the best model; ``keep`` writes weights as the run's model.
+    Ctrl-C, or a polite kill, ends the loop after the step under way, with a checkpoint.
     """
     config = run.train_config
     optimizer = _optimizer(model, config)
-    place, average = Place(), {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    place, average = Place(), {name: weight.detach().clone() for name, weight in _learnt(model).items()}
     newest = checkpoint.latest(run.checkpoints)
     if newest is not None:
         place, average = checkpoint.load(newest, model, optimizer)
         run.log("resumed", step=place.step, epoch=place.epoch, seconds=round(place.seconds, 1))
-    clock = _Clock(place)
+    clock, memory = _Clock(place), Fragments()
     result = Result(place, "finished")
 
     def save() -> None:
@@ -93,19 +92,21 @@ def train(
         """Validate the average; whether the run goes on."""
         if clock.counted:
             report(fraction)
-        own = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        model.load_state_dict(average)
+        memory.release()
+        own = {name: weight.detach().clone() for name, weight in _learnt(model).items()}
+        model.load_state_dict(average, strict=False)
         model.eval()
         with torch.inference_mode():
             metrics = validate(model)
-        model.load_state_dict(own)
+        model.load_state_dict(own, strict=False)
         model.train()
         place.validations += 1
         place.since_best += 1
-        if metrics["mrr"] > place.best:
-            place.best, place.since_best = metrics["mrr"], 0
+        chosen_by = next(iter(metrics.values()))
+        if chosen_by > place.best:
+            place.best, place.since_best = chosen_by, 0
             result.metrics = metrics
-            keep(average, {"step": place.step, "epoch": place.epoch, **metrics})
+            keep({**model.state_dict(), **average}, {"step": place.step, "epoch": place.epoch, **metrics})
         facts = {"step": place.step, "epoch": place.epoch, "seconds": round(clock.seconds(), 1),
                  "fraction": round(fraction, 4), **metrics, "best": place.best}  # fmt: skip
         run.log("validation", **facts)
@@ -129,8 +130,7 @@ def train(
                 if stop.asked:
                     result.reason = "interrupted"
                     break
-                if place.step % RELEASE_STEPS == 0:
-                    release_fragments()
+                memory.stepped()
                 if clock.due(LOG_SECONDS):
                     report(fraction)
                 fraction = _fraction(config, place.epoch + place.batch / len(epoch), clock)
@@ -204,15 +204,23 @@ def _step(
     optimizer.step()
     # Early weights are forgotten quickly, so that the average is worth validating from the start.
     decay = min(config.average, (1 + place.step) / (10 + place.step))
-    current = model.state_dict()
-    torch._foreach_lerp_([average[name] for name in current], list(current.values()), 1.0 - decay)
+    current = _learnt(model)
+    with torch.no_grad():
+        torch._foreach_lerp_([average[name] for name in current], list(current.values()), 1.0 - decay)
     return float(loss.detach())
 
 
+def _learnt(model: QueryModel) -> dict[str, torch.nn.Parameter]:
+    """The weights that training changes, by name."""
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+
+
 def _optimizer(model: QueryModel, config: TrainConfig) -> torch.optim.Optimizer:
-    decayed = [p for p in model.parameters() if p.dim() > 1]
-    plain = [p for p in model.parameters() if p.dim() <= 1]
+    decayed = [weight for weight in _learnt(model).values() if weight.dim() > 1]
+    plain = [weight for weight in _learnt(model).values() if weight.dim() <= 1]
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    if config.optimizer == "adagrad":
+        return torch.optim.Adagrad(groups, lr=config.learning_rate, fused=True)
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.98), fused=True)
 
 

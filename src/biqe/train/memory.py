@@ -1,4 +1,4 @@
-"""What the C allocator does with freed memory, and how much the process uses.
+"""What the C allocator does with freed memory, and how much of it the process holds.
 
 A training step frees and asks again for the same large blocks. glibc gives such blocks back to the system and
 has them faulted in page by page the next time, which costs more than many of the computations on them. Telling
@@ -31,23 +31,29 @@ def keep_freed_memory() -> bool:
     )
 
 
-def release_fragments() -> None:
-    """Give free pages back. Kept blocks of many sizes leave ever more gaps that fit nothing, so a long run does
-    this now and then; the next step faults a few pages in again."""
-    if sys.platform.startswith("linux"):
-        try:
-            ctypes.CDLL(None).malloc_trim(0)
-        except (OSError, AttributeError):
-            return
+class Fragments:
+    """Gives free pages back when they have become many. Kept blocks of many sizes leave gaps that fit nothing;
+    returning them after every step would fault them in again in the next, so they are let grow up to a bound."""
 
+    ROOM = 832 << 20
+    """How much the process may grow beyond what it held after the last release."""
 
-def allocator() -> str:
-    """Name of the allocator in this process: tcmalloc, jemalloc, mimalloc, or the system's."""
-    try:
-        maps = Path("/proc/self/maps").read_text()
-    except OSError:
-        return "system"
-    return next((name for name in ("tcmalloc", "jemalloc", "mimalloc") if name in maps), "system")
+    def __init__(self) -> None:
+        self._ceiling = resident_bytes() + self.ROOM
+
+    def stepped(self) -> None:
+        """A step is over: release if the process has outgrown its bound."""
+        if resident_bytes() > self._ceiling:
+            self.release()
+
+    def release(self) -> None:
+        """Give free pages back to the system now."""
+        if sys.platform.startswith("linux"):
+            try:
+                ctypes.CDLL(None).malloc_trim(0)
+            except (OSError, AttributeError):
+                return
+        self._ceiling = resident_bytes() + self.ROOM
 
 
 def resident_bytes() -> int:
@@ -56,9 +62,3 @@ def resident_bytes() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, IndexError, ValueError):
         return 0
-
-
-def peak_resident_bytes() -> int:
-    """Largest resident size of this process so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

@@ -21,11 +21,15 @@ def picture(run: Run) -> str:
     """The run as an SVG document."""
     events = run.trace()
     loss = [(e["seconds"] / 60, e["loss"]) for e in events if e.get("event") == "steps"]
-    mrr = [(e["seconds"] / 60, e["mrr"]) for e in events if e.get("event") == "validation"]
-    end = max([x for x, _ in loss + mrr], default=1.0) or 1.0
+    validations = [e for e in events if e.get("event") == "validation"]
+    figure = "auc" if any("auc" in e for e in validations) else "mrr"
+    found = [(e["seconds"] / 60, e[figure]) for e in validations if figure in e]
+    end = max([x for x, _ in loss + found], default=1.0) or 1.0
     panels = [
         _panel("training loss", loss, end, 30, dots=False),
-        _panel("validation MRR (filters from train and valid)", mrr, end, 30 + HEIGHT + GAP, dots=True),
+        _panel(
+            f"validation {figure.upper()} (nothing here knows a test triple)", found, end, 30 + HEIGHT + GAP, dots=True
+        ),
     ]
     height = 30 + 2 * (HEIGHT + GAP) + 10
     title = f"{run.record['model']}, {run.folder.resolve().name}"

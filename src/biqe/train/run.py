@@ -63,6 +63,7 @@ class Run:
         train: TrainConfig,
         graph: dict[str, Any],
         query_set: dict[str, Any] | None,
+        start_from: str | None = None,
     ) -> Run:
         """A new run; a folder that holds anything is refused."""
         path = Path(folder)
@@ -77,6 +78,7 @@ class Run:
             "train": asdict(train),
             "graph": graph,
             "set": query_set,
+            "start_from": start_from,
             "versions": versions(),
             "git": git_state(),
             "command": " ".join(sys.argv),

@@ -1,12 +1,14 @@
-"""What a model learns from: mixed epochs of triples, paths and DAGs, cut into batches by token budget.
+"""What a model learns from, epoch by epoch, cut into batches by token budget.
 
-Paper, section "Datasets": the tail of every triple, and every entity but the source of paths and DAGs, are
-predicted. An epoch is a pure function of the seed and its number, so a run that is resumed sees what it would
-have seen.
+Three kinds of stream: mixed epochs of triples, paths and DAGs (paper, section "Datasets": the tail of every
+triple, and every entity but the source of paths and DAGs, are predicted); questions of a benchmark; and, for link
+predictors, all triples in both directions. An epoch is a pure function of the seed and its number, so a run that
+is resumed sees what it would have seen.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,13 +16,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import EmptyResult
 from biqe.graph.knowledge_graph import Graph
 from biqe.mine.online import epoch_queries
 from biqe.models._contract import Encoded, QueryModel
-from biqe.query.bound import HIDDEN, TARGET
-from biqe.query.queryset import KINDS, ROLES, QuerySet, concatenate
+from biqe.query.queryset import QuerySet, concatenate
 from biqe.train.config import TrainConfig
+from biqe.train.queries import (
+    attach_answers,
+    both_directions,
+    gold_as_answers,
+    sample_questions,
+    triple_queries,
+    vary_targets,
+)
 
 
 @dataclass(frozen=True)
@@ -39,27 +49,67 @@ class Epoch:
 
 
 class Stream:
-    """Epochs of training queries over one graph."""
+    """Epochs of training queries over one graph: of ``questions`` where a benchmark gives some, of the ``fixed``
+    queries of a mined set, or of freshly mined ones."""
 
-    def __init__(self, graph: Graph, model: QueryModel, config: TrainConfig, fixed: QuerySet | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        model: QueryModel,
+        config: TrainConfig,
+        fixed: QuerySet | None = None,
+        questions: ShapedQueries | None = None,
+    ) -> None:
         if len(graph.triples) == 0:
             raise EmptyResult("the training split has no triples", hint="import the graph again, or split it anew")
         self._graph = graph
         self._model = model
         self._config = config
         self._fixed = fixed
+        self._questions = questions
         self._inverse_share = config.inverse_share if getattr(model.config, "inverses", False) else 0.0
 
     def epoch(self, number: int) -> Epoch:
         """Epoch ``number``, the same each time it is asked for."""
         config = self._config
         rng = np.random.default_rng([config.seed, number, 1])
-        parts = [triple_queries(self._graph, rng, self._inverse_share)]
-        mined = self._mined(number)
-        if mined is not None and len(mined):
-            parts.append(vary_targets(mined, rng, config.hide_share, config.reveal_share))
-        encoded = self._model.encode(concatenate(parts))
+        every_answer = config.answers == "all"
+        if self._model.learns_from == "triples":
+            queries = both_directions(self._graph, merged=every_answer)
+        elif self._questions is not None:
+            queries = sample_questions(self._questions, config.set_queries, rng)
+        else:
+            queries = self._mixed(number, rng)
+        if every_answer or (queries.gold[queries.target_nodes] < 0).any():
+            queries = self._with_answers(queries, rng, every_answer)
+        encoded = self._model.encode(queries)
         return Epoch(encoded, cut_batches(encoded.sizes, config.batch_tokens, config.batch_queries, rng))
+
+    def _mixed(self, number: int, rng: np.random.Generator) -> QuerySet:
+        config = self._config
+        if config.answers == "all":
+            triples = both_directions(self._graph, merged=True)
+            keep = (triples.edges[:, 1] < self._graph.relation_count) | (rng.random(len(triples)) < self._inverse_share)
+            triples = triples.take(np.flatnonzero(keep))
+        else:
+            triples = triple_queries(self._graph, rng, self._inverse_share, config.triple_answers)
+        mined = self._mined(number)
+        if mined is None or len(mined) == 0:
+            return triples
+        mined = vary_targets(mined, rng, config.hide_share, config.reveal_share)
+        # Where triples carry answers, all must: what only some parts have is dropped when they are joined.
+        return concatenate([triples, gold_as_answers(mined) if triples.filters else mined])
+
+    def _with_answers(self, queries: QuerySet, rng: np.random.Generator, every_answer: bool) -> QuerySet:
+        config = self._config
+        # Negatives that are to be free of true answers need all of them.
+        most = 0 if getattr(self._model.config, "filter_negatives", False) else config.most_answers
+        threads = config.threads or os.cpu_count() or 1
+        found = attach_answers(self._graph, queries, most=most, rng=rng, threads=threads)
+        if len(found) == 0:
+            raise EmptyResult("none of the training queries has an answer in the training graph",
+                              hint="the set and the graph do not belong together")  # fmt: skip
+        return found if every_answer else replace(found, filters={})
 
     def _mined(self, number: int) -> QuerySet | None:
         config = self._config
@@ -75,51 +125,6 @@ class Stream:
             epoch=number,
             inverse_share=self._inverse_share,
         )
-
-
-def triple_queries(graph: Graph, rng: np.random.Generator, inverse_share: float = 0.0) -> QuerySet:
-    """Every triple as a query for its tail; a share of them turned round, as a query for its head."""
-    triples = graph.triples
-    count = len(triples)
-    source, relation, tail = triples[:, 0].copy(), triples[:, 1].copy(), triples[:, 2].copy()
-    turned = np.flatnonzero(rng.random(count) < inverse_share)
-    source[turned], tail[turned] = triples[turned, 2], triples[turned, 0]
-    relation[turned] += graph.relation_count
-    nodes = np.full((count, 2), TARGET, np.int32)
-    nodes[:, 0] = source
-    edges = np.zeros((count, 3), np.int32)
-    edges[:, 1], edges[:, 2] = relation, 1
-    return QuerySet(
-        np.arange(0, 2 * count + 1, 2),
-        nodes.ravel(),
-        np.stack([source, tail], 1).ravel(),
-        np.tile(np.array([ROLES.index("none"), ROLES.index("tail")], np.int8), count),
-        np.arange(count + 1),
-        edges,
-        np.full(count, KINDS.index("triple"), np.int8),
-    )
-
-
-def vary_targets(queries: QuerySet, rng: np.random.Generator, hide_share: float, reveal_share: float) -> QuerySet:
-    """The queries with some of their targets hidden, in a share of them, and some revealed, in another share.
-
-    A query changed so loses each of its targets with probability one half, but always keeps one.
-    """
-    if hide_share == 0.0 and reveal_share == 0.0:
-        return queries
-    count = len(queries)
-    lengths = np.diff(queries.node_offsets)
-    owner = np.repeat(np.arange(count), lengths)
-    is_target = queries.nodes == TARGET
-    # The target with the largest draw of its query is the one that stays.
-    draw = np.where(is_target, rng.random(len(owner)), -1.0)
-    largest = np.maximum.reduceat(draw, queries.node_offsets[:-1]) if len(draw) else draw
-    lost = is_target & (draw < largest[owner]) & (rng.random(len(owner)) < 0.5)
-    fate = rng.random(count)
-    hide = lost & (fate < hide_share)[owner]
-    reveal = lost & ((fate >= hide_share) & (fate < hide_share + reveal_share))[owner]
-    nodes = np.where(hide, HIDDEN, np.where(reveal, queries.gold, queries.nodes)).astype(np.int32)
-    return replace(queries, nodes=nodes, filters={})
 
 
 def cut_batches(

@@ -1,0 +1,115 @@
+"""Joint assignments of all variables of a query, the best of them first.
+
+A beam goes through the variables, each after those that lead to it. A state is an assignment of the variables so
+far; its truth is the t-norm of the links so far. Every state is continued by every entity, and the ``width`` best
+are kept. Two states that agree on all targets and on all variables that still lead on can only be continued alike,
+so the better one is kept: hidden variables are maximised out as soon as that is possible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from biqe.models._cqd.links import Links
+from biqe.models._cqd.max_product import CHUNK_BYTES, after_the_best, best, combine, constants, link_table, nothing_said
+from biqe.models._cqd.structures import Group, Structure
+
+SPARE = 4
+"""So many times the width are looked at where some of them may prove to be equal."""
+
+
+@dataclass(frozen=True)
+class Beams:
+    """What the search found for b queries."""
+
+    states: torch.Tensor
+    """(b, s, variables) entities, in the order of the structure's variables; best first, all different in what
+    matters."""
+    truth: torch.Tensor
+    """(b, s) logarithms; minus infinity where there are fewer than s states."""
+    marginals: torch.Tensor
+    """(b, targets, E) the truth of the best complete assignment found with an entity at a target; entities that no
+    state holds follow below, in the order in which they were seen when the target was filled."""
+
+
+def joint_beams(group: Group, links: Links, t_norm: str, width: int) -> Beams:
+    """The best assignments of each query of a group. Exact where ``width`` exceeds the number of assignments of all
+    variables but the last."""
+    size = max(1, CHUNK_BYTES // (4 * links.entity_count * min(width, links.entity_count)))
+    parts = [_search(part, links, t_norm, width) for part in group.chunks(size)]
+    return Beams(*(torch.cat([getattr(part, name) for part in parts]) for name in ("states", "truth", "marginals")))
+
+
+def _search(group: Group, links: Links, t_norm: str, width: int) -> Beams:
+    order = group.structure.order
+    states = torch.zeros(len(group), 1, 0, dtype=torch.int64)
+    truth = torch.full((len(group), 1), nothing_said(t_norm))
+    first: dict[int, torch.Tensor] = {}
+    for place, node in enumerate(order[:-1]):
+        total = _continued(group, node, states, truth, links, t_norm)
+        first[node] = total.amax(1)
+        states, truth = _kept(group.structure, place, states, total, width)
+    total = _continued(group, order[-1], states, truth, links, t_norm)
+    first[order[-1]] = total.amax(1)
+    completed = total.amax(2)  # (b, s) the truth of each state with the best last entity
+    marginals = [
+        first[target]
+        if target == order[-1]
+        else after_the_best(first[target], states[:, :, order.index(target)], completed)
+        for target in group.structure.targets
+    ]
+    states, truth = _kept(group.structure, len(order) - 1, states, total, width)
+    return Beams(states, truth, torch.stack(marginals, 1))
+
+
+def _continued(
+    group: Group, node: int, states: torch.Tensor, truth: torch.Tensor, links: Links, t_norm: str
+) -> torch.Tensor:
+    """(b, s, E) truth of every state, (b, s, variables), continued by every entity at ``node``."""
+    structure = group.structure
+    total = constants(group, node, links, t_norm).unsqueeze(1)  # (b, 1, E)
+    for parent in structure.parents(node):
+        held = states[:, :, structure.order.index(parent)]
+        total = combine(t_norm, link_table(group, parent, node, held, links, t_norm), total)
+    return combine(t_norm, total, truth.unsqueeze(2))
+
+
+def _kept(
+    structure: Structure, place: int, states: torch.Tensor, total: torch.Tensor, width: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The best continued states, (b, k, variables), and their truth, (b, k)."""
+    matters = _matters(structure, place)
+    may_repeat = len(matters) <= place
+    truth, where = best(total.flatten(1), SPARE * width if may_repeat else width)
+    before = where.div(total.shape[2], rounding_mode="floor")
+    states = torch.cat([_states(states, before), (where % total.shape[2]).unsqueeze(2)], 2)
+    if may_repeat:
+        truth = truth.masked_fill(_repeated(states[:, :, matters]), float("-inf"))
+        truth, kept = truth.topk(min(width, truth.shape[1]), 1)
+        states = _states(states, kept)
+    return states, truth
+
+
+def _states(states: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """(b, k, variables) the states ``rows``, (b, k)."""
+    return states.gather(1, rows.unsqueeze(2).expand(-1, -1, states.shape[2]))
+
+
+def _matters(structure: Structure, place: int) -> list[int]:
+    """Places of the variables so far that are targets or lead on to variables still to come."""
+    to_come = set(structure.order[place + 1 :])
+    return [
+        number
+        for number, node in enumerate(structure.order[: place + 1])
+        if node in structure.targets or to_come & set(structure.children(node))
+    ]
+
+
+def _repeated(columns: torch.Tensor) -> torch.Tensor:
+    """(b, s) whether an earlier state has the same entities in all columns of (b, s, c)."""
+    same = torch.ones(columns.shape[0], columns.shape[1], columns.shape[1], dtype=torch.bool)
+    for column in columns.unbind(2):
+        same &= column.unsqueeze(2) == column.unsqueeze(1)
+    return same.tril_(-1).any(2)

@@ -1,0 +1,177 @@
+"""Marginals of queries whose variables form a tree: the best that a query can be with an entity in a place.
+
+The truth of an assignment is the t-norm of its links. The max-marginal of entity e at variable v is the truth of
+the best assignment that has e there. On a tree it splits into messages (Viterbi's recursion, max-product; with
+the minimum in place of the product it works as well): what variable u tells its neighbour v about v's entity e is
+
+    m(u -> v, e) = max over u's entity c of   link(c, e) x constants of u at c x messages of u's other neighbours at c
+
+Every message between two variables would need E x E links. So a variable that leads to others keeps only its
+``width`` best entities, judged by what leads to it (first pass); a variable that leads nowhere keeps all. With
+``width`` >= E the result is exact. Entities of a kept variable that are not among its best follow after them, in
+the order of the first pass. Variables joined through constants only are separate questions.
+
+Relations: the published beam search keeps the best continuations of every partial assignment, width ** hops of
+them. Here assignments that agree on the variable at the front are merged, since the better one stays the better.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from biqe.models._cqd.links import Links
+from biqe.models._cqd.structures import Group
+
+CHUNK_BYTES = 16 << 20
+"""Size of one table of links, (queries, width, E). Blocks below 32 MiB are taken from the heap again and again,
+larger ones are mapped anew each time."""
+
+
+def best(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(n, count) largest of each row of (n, m), and where they are; largest first.
+
+    The best ``count`` entries lie in the ``count`` blocks with the best maxima, so only those are sorted.
+    """
+    n, m = values.shape
+    count, block = min(count, m), 64
+    if m < 4 * block * count:
+        found = values.topk(count, 1)
+        return found.values, found.indices
+    padding = -m % block
+    if padding:
+        values = torch.nn.functional.pad(values, (0, padding), value=float("-inf"))
+    blocks = values.view(n, -1, block)
+    chosen = blocks.amax(2).topk(count, 1, sorted=False).indices  # (n, count)
+    inside = blocks.gather(1, chosen.unsqueeze(2).expand(-1, -1, block)).view(n, -1)
+    found = inside.topk(count, 1)
+    return found.values, chosen.gather(1, found.indices // block) * block + found.indices % block
+
+
+def combine(t_norm: str, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """The t-norm of two truth values, given and returned as logarithms."""
+    return first + second if t_norm == "product" else torch.minimum(first, second)
+
+
+def nothing_said(t_norm: str) -> float:
+    """What changes no truth value that it is combined with."""
+    return 0.0 if t_norm == "product" else float("inf")
+
+
+def constants(group: Group, node: int, links: Links, t_norm: str) -> torch.Tensor:
+    """(b, E) what the constants that lead to a variable say about it."""
+    total: torch.Tensor | None = None
+    for link in group.structure.from_constants(node):
+        truth = links.to_all(group.entities[:, link.start], group.relations[:, link.edge])
+        total = truth if total is None else combine(t_norm, total, truth)
+    return torch.full((len(group), links.entity_count), nothing_said(t_norm)) if total is None else total
+
+
+def link_table(group: Group, start: int, end: int, entities: torch.Tensor, links: Links, t_norm: str) -> torch.Tensor:
+    """(b, k, E) links from entities, (b, k), of one variable to all entities of another."""
+    total: torch.Tensor | None = None
+    for link in group.structure.between(start, end):
+        relations = group.relations[:, link.edge].unsqueeze(1).expand_as(entities)
+        truth = links.to_all(entities.reshape(-1), relations.reshape(-1))
+        total = truth if total is None else combine(t_norm, total, truth)
+    assert total is not None
+    return total.view(*entities.shape, -1)
+
+
+def after_the_best(order: torch.Tensor, places: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    """(b, E) ``truth``, (b, k), at the entities ``places``; all others below those, in the order of ``order``, (b, E).
+
+    Entities may stand several times in ``places``: the best counts. Truths of minus infinity are no truths.
+    """
+    lowest = torch.where(truth.isfinite(), truth, float("inf")).amin(1, keepdim=True)
+    others = order - order.amax(1, keepdim=True) + lowest - 1.0
+    return others.scatter_reduce_(1, places, truth, "amax")
+
+
+def chunk_size(group: Group, entity_count: int, width: int) -> int:
+    """Queries that can be solved at once within the memory of a chunk."""
+    rows = max(1, len(group.structure.pairs) * min(width, entity_count))
+    return max(1, CHUNK_BYTES // (4 * entity_count * rows))
+
+
+def tree_marginals(group: Group, links: Links, t_norm: str, width: int) -> torch.Tensor:
+    """(b, targets, E) logarithms of max-marginals of a group whose variables form a forest."""
+    size = chunk_size(group, links.entity_count, width)
+    return torch.cat([_Tree(part, links, t_norm, width).marginals() for part in group.chunks(size)])
+
+
+class _Tree:
+    """One chunk of queries: tables of links, and the messages over them."""
+
+    def __init__(self, group: Group, links: Links, t_norm: str, width: int) -> None:
+        self._group = group
+        self._structure = group.structure
+        self._t_norm = t_norm
+        self._constants: dict[int, torch.Tensor] = {}
+        self._first: dict[int, torch.Tensor] = {}
+        """(b, E) for each variable: what it may be, seen from all that leads to it."""
+        self._kept: dict[int, torch.Tensor] = {}
+        """(b, k) for each variable that leads on: its entities."""
+        self._tables: dict[tuple[int, int], torch.Tensor] = {}
+        """(b, k, E) links from a variable's kept entities to another's, all of them or the kept."""
+        self._messages: dict[tuple[int, int], torch.Tensor] = {}
+        for node in self._structure.order:
+            self._look(node, links, width)
+
+    def _look(self, node: int, links: Links, width: int) -> None:
+        """The first pass at one variable."""
+        total = self._constants[node] = constants(self._group, node, links, self._t_norm)
+        tables = {}
+        for parent in self._structure.parents(node):
+            kept = self._kept[parent]
+            table = tables[parent] = link_table(self._group, parent, node, kept, links, self._t_norm)
+            held = self._first[parent].gather(1, kept)
+            total = combine(self._t_norm, total, combine(self._t_norm, table, held.unsqueeze(2)).amax(1))
+        self._first[node] = total
+        if self._structure.children(node):
+            kept = self._kept[node] = best(total, width)[1]
+            self._constants[node] = self._constants[node].gather(1, kept)
+            tables = {parent: _columns(table, kept) for parent, table in tables.items()}
+        for parent, table in tables.items():
+            self._tables[parent, node] = table
+
+    def marginals(self) -> torch.Tensor:
+        return torch.stack([self._marginal(target) for target in self._structure.targets], 1)
+
+    def _marginal(self, node: int) -> torch.Tensor:
+        """(b, E)"""
+        if node not in self._kept:
+            return self._first[node] if self._all_leads_to(node) else self._held(node)
+        return after_the_best(self._first[node], self._kept[node], self._held(node))
+
+    def _all_leads_to(self, node: int) -> bool:
+        """Whether the first pass has seen all that is to be said about a variable."""
+        above, todo = {node}, [node]
+        while todo:
+            parents = self._structure.parents(todo.pop())
+            above.update(parents)
+            todo += parents
+        return all(set(self._structure.children(other)) <= above for other in above)
+
+    def _held(self, node: int, without: int | None = None) -> torch.Tensor:
+        """(b, k or E) truth of each entity of a variable, by its constants and all neighbours but one."""
+        total = self._constants[node]
+        for other in [*self._structure.parents(node), *self._structure.children(node)]:
+            if other != without:
+                total = combine(self._t_norm, total, self._message(other, node))
+        return total
+
+    def _message(self, source: int, goal: int) -> torch.Tensor:
+        """(b, k or E) what ``source`` and all that is behind it say about the entities of ``goal``."""
+        if (source, goal) not in self._messages:
+            held = self._held(source, without=goal)
+            if (source, goal) in self._tables:
+                said = combine(self._t_norm, self._tables[source, goal], held.unsqueeze(2)).amax(1)
+            else:
+                said = combine(self._t_norm, self._tables[goal, source], held.unsqueeze(1)).amax(2)
+            self._messages[source, goal] = said
+        return self._messages[source, goal]
+
+
+def _columns(table: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+    """(b, k, j) of a (b, k, E) table, the columns ``kept``, (b, j)."""
+    return table.gather(2, kept.unsqueeze(1).expand(-1, table.shape[1], -1))

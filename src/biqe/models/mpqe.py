@@ -1,0 +1,342 @@
+"""MPQE: a relational graph convolution over the query graph, and a read-out of what its nodes have heard.
+
+Daza and Cochez 2020. Constants start from their entity's embedding, variables from a learned vector. In every
+step each node hears all of its neighbours, along the edges and against them, by a matrix for each relation:
+
+    z_v = W_0 h_v + b + sum over edges (u, r, v) of W_r h_u + sum over edges (v, r, w) of W_(inverse of r) h_w
+    h_v = relu(z_v)                      before the next step; the read-out takes z of the last one
+
+    sum      q = sum over all nodes of z_v
+    max      q = largest value over all nodes, for each of the D numbers
+    mlp      q = sum over all nodes of a perceptron of z_v
+    target   q = z of the target itself, after as many steps as it is away from its furthest constant
+
+    score(e) = q . e, or their cosine times a learned scale
+
+As many steps are taken as the query is wide (its diameter), unless ``steps`` says otherwise: then everything has
+reached every node. With ``bases`` the matrices are mixtures W_r = sum over b of a_rb V_b of a few shared ones.
+
+The first three read-outs give one embedding a query, so they predict one target; ``target`` reads each target's own
+state and predicts any number of them. The original starts a variable from a vector of its entity type. The graphs
+here have no types, so there is one vector for targets and one for hidden variables. The original learns by a margin
+between a true entity and a sampled one (``loss="margin"``); here the default is cross-entropy over all entities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import nn
+
+from biqe.errors import InvalidOption, UnsupportedQuery
+from biqe.models._contract import Paper, QueryModel, Support, Targets, TargetTable
+from biqe.models._dropout import PooledDropout
+from biqe.models._fused_loss import fused_cross_entropy, fused_soft_cross_entropy
+from biqe.models._negatives import draw_negatives, draw_positives, true_among
+from biqe.models._relational_convolution import RelationalEdges, both_ways, convolve
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery
+from biqe.query.dag import analyse
+from biqe.query.queryset import QuerySet
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the network is; how it is trained belongs to training."""
+
+    width: int = 128
+    """Width of embeddings and of node states."""
+    layers: int = 1
+    """Sets of weights: step i uses set i, and further steps the last. One for all steps lets a model that has seen
+    single triples alone read longer queries."""
+    steps: int = 0
+    """Message-passing steps; 0 takes as many as the query is wide, or as the target is away from its constants."""
+    bases: int = 0
+    """Shared matrices of which those of the relations are mixtures; 0 gives every relation its own."""
+    readout: str = "target"
+    """What becomes the query's embedding: sum, max or mlp (over all nodes; one target), or target (its own state)."""
+    similarity: str = "dot"
+    """How an entity is compared with the query's embedding: dot or cosine."""
+    dropout: float = 0.1
+    """Share of node states dropped while training."""
+    loss: str = "softmax"
+    """softmax (cross-entropy over all entities) or margin (a true entity against sampled ones)."""
+    margin: float = 1.0
+    """How far the true entity must stand above a sampled one, under loss=margin."""
+    negatives: int = 128
+    """Entities sampled for each batch, under loss=margin."""
+    filter_negatives: bool = False
+    """Whether sampled entities that are true answers are left out."""
+    inverses: bool = True
+    """Whether edges may be walked against their direction, so that questions can be turned to start at anchors."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("width", 1), ("layers", 1), ("steps", 0), ("bases", 0), ("negatives", 1)):
+            if getattr(self, name) < least:
+                raise InvalidOption(f"{name!r} of mpqe must be at least {least}. Got {getattr(self, name)}")
+        if not 0.0 <= self.dropout < 1.0:
+            raise InvalidOption(f"'dropout' of mpqe must be in [0, 1). Got {self.dropout}")
+        if not self.margin > 0:
+            raise InvalidOption(f"'margin' of mpqe must be above 0. Got {self.margin}")
+        for name, allowed in (
+            ("readout", ("sum", "max", "mlp", "target")),
+            ("similarity", ("dot", "cosine")),
+            ("loss", ("softmax", "margin")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise InvalidOption(f"{name!r} of mpqe must be {' or '.join(allowed)}. Got {getattr(self, name)!r}")
+
+
+PRESETS = {
+    "mpqe-sum": {"readout": "sum"},
+    "mpqe-max": {"readout": "max"},
+    "mpqe-mlp": {"readout": "mlp"},
+}
+"""The paper's variants by name; its MPQE-TM is the default."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B queries as one graph of N nodes with V targets."""
+
+    symbols: torch.Tensor
+    """(N,) entity id; E where the node is a target, E + 1 where it is hidden."""
+    owners: torch.Tensor
+    """(N,) query of each node."""
+    edges: RelationalEdges
+    node_steps: torch.Tensor
+    """(N,) steps after which the nodes of each query are read."""
+    target_nodes: torch.Tensor
+    """(V,)"""
+    targets: Targets
+
+    @property
+    def queries(self) -> int:
+        """B."""
+        return int(self.owners[-1]) + 1 if len(self.owners) else 0
+
+
+class EncodedQueries:
+    """A query set as graphs, cut into batches on demand."""
+
+    def __init__(self, queries: QuerySet, entities: int, relations: int, steps: int, pooled: bool) -> None:
+        targets = np.diff(queries.target_offsets)
+        if pooled and (targets != 1).any():
+            raise UnsupportedQuery("this read-out of mpqe gives one embedding a query, so exactly one target; got "
+                                   f"{targets[targets != 1][0]}", hint="use readout='target'")  # fmt: skip
+        self.sizes = np.diff(queries.node_offsets) + np.diff(queries.edge_offsets)
+        self._queries = queries
+        self._relations = relations
+        self._targets = TargetTable(queries)
+        is_target = queries.nodes == TARGET
+        self._symbols = np.where(is_target, entities, np.where(queries.nodes == HIDDEN, entities + 1, queries.nodes))
+        self._steps = np.full(len(queries.nodes), steps, np.int64)
+        if steps == 0:
+            owners = np.repeat(np.arange(len(queries)), np.diff(queries.node_offsets))
+            if pooled:
+                widest = np.zeros(len(queries), np.int64)
+                np.maximum.at(widest, owners, furthest(queries, np.arange(len(owners)), np.ones_like(is_target)))
+                self._steps = widest[owners]
+            else:
+                is_anchor = queries.nodes >= 0
+                without = np.bincount(owners[is_anchor], minlength=len(queries)) == 0
+                away = furthest(queries, queries.target_nodes, is_anchor | without[owners])
+                self._steps[queries.target_nodes] = away
+            self._steps = np.maximum(self._steps, 1)
+
+    def batch(self, rows: NDArray[np.integer]) -> Batch:
+        """The queries ``rows``, in this order, side by side in one graph."""
+        rows = np.asarray(rows, np.int64)
+        owners, places = _members(self._queries.node_offsets, rows)
+        counts = np.bincount(owners, minlength=len(rows))
+        first = np.cumsum(counts) - counts
+        edge_owners, edge_places = _members(self._queries.edge_offsets, rows)
+        edges = self._queries.edges[edge_places].astype(np.int64)
+        shift = first[edge_owners]
+        return Batch(
+            torch.from_numpy(self._symbols[places].astype(np.int64)),
+            torch.from_numpy(owners),
+            both_ways(edges[:, 0] + shift, edges[:, 1], edges[:, 2] + shift, self._relations),
+            torch.from_numpy(self._steps[places]),
+            torch.from_numpy(np.flatnonzero(self._queries.nodes[places] == TARGET)),
+            self._targets.batch(rows),
+        )
+
+
+def furthest(queries: QuerySet, sources: NDArray[np.int64], ends: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """For each of the nodes ``sources``, edges between it and the furthest of its query's ``ends``, directions
+    aside. All searches go on at once, a step at a time. Queries in several parts are refused."""
+    home = np.searchsorted(queries.node_offsets, sources, side="right") - 1
+    # A search has a slot for every node of its query.
+    owners, places = _members(queries.node_offsets, home)
+    counts = np.bincount(owners, minlength=len(sources))
+    first = np.cumsum(counts) - counts
+    edge_owners, edge_places = _members(queries.edge_offsets, home)
+    one, other = (first[edge_owners] + queries.edges[edge_places, column] for column in (0, 2))
+    distances = np.full(len(owners), -1, np.int64)
+    distances[first + sources - queries.node_offsets[home]] = 0
+    for step in range(1, len(owners) + 1):
+        seen = distances >= 0
+        reached = np.concatenate([other[seen[one] & ~seen[other]], one[seen[other] & ~seen[one]]])
+        if not len(reached):
+            break
+        distances[reached] = step
+    if (distances < 0).any():
+        raise UnsupportedQuery("mpqe passes messages through one connected query, and one of these has separate "
+                               "parts", hint="ask supports() first")  # fmt: skip
+    away = np.zeros(len(sources), np.int64)
+    np.maximum.at(away, owners, np.where(ends[places], distances, 0))
+    return away
+
+
+def _members(offsets: NDArray[np.int64], rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of all elements of the slices ``rows``: which of the rows each belongs to, and its position."""
+    counts = offsets[rows + 1] - offsets[rows]
+    owners = np.repeat(np.arange(len(rows)), counts)
+    return owners, np.arange(len(owners)) + (offsets[rows] - np.cumsum(counts) + counts)[owners]
+
+
+class Layer(nn.Module):
+    """One set of weights: a matrix for each of the 2R relations, and one for the node itself."""
+
+    def __init__(self, config: Config, relation_count: int) -> None:
+        super().__init__()
+        rows = config.bases or 2 * relation_count
+        self.own = nn.Linear(config.width, config.width)
+        self.matrices = nn.Parameter(torch.empty(rows, config.width, config.width))
+        nn.init.normal_(self.matrices, std=(0.3 if config.bases == 0 else 1.0) * config.width**-0.5)
+        if config.bases == 0:
+            # Entities that a relation joins start out alike; from random matrices alone learning begins more slowly.
+            self.matrices.data.add_(torch.eye(config.width))
+        else:
+            self.mixture = nn.Parameter(torch.empty(2 * relation_count, config.bases))
+            nn.init.normal_(self.mixture, std=config.bases**-0.5)
+        self.bases = config.bases
+
+    def of_relations(self, relations: torch.Tensor) -> torch.Tensor:
+        """(P, D, D) the matrices of these relations."""
+        if not self.bases:
+            return self.matrices.index_select(0, relations)
+        return torch.einsum("pb,bij->pij", self.mixture.index_select(0, relations), self.matrices)
+
+
+class MPQE(QueryModel):
+    """Message passing over the query graph.
+
+    **Use it when** queries have shapes that no other model reads, cycles included.
+    """
+
+    name = "mpqe"
+    paper = Paper("Daza, Cochez", 2020, "Message Passing Query Embedding")
+    summary = "a relational graph network passes messages through the query graph and reads an embedding out of it"
+    train_defaults = {"learning_rate": 5e-3}
+
+    def __init__(self, config: Config, entity_count: int, relation_count: int) -> None:
+        super().__init__()
+        self.config = config
+        self.entity_count = entity_count
+        self.relation_count = relation_count
+        self.embed_entities = nn.Parameter(torch.empty(entity_count, config.width))
+        self.embed_variables = nn.Parameter(torch.empty(2, config.width))
+        for table in (self.embed_entities, self.embed_variables):
+            nn.init.normal_(table, std=config.width**-0.5)
+        self.layers = nn.ModuleList(Layer(config, relation_count) for _ in range(config.layers))
+        self.dropout = PooledDropout(config.dropout)
+        if config.readout == "mlp":
+            self.perceptron = nn.Sequential(
+                nn.Linear(config.width, config.width), nn.ReLU(), nn.Linear(config.width, config.width)
+            )
+        if config.similarity == "cosine":
+            self.log_scale = nn.Parameter(torch.tensor(np.log(16.0), dtype=torch.float32))
+
+    def supports(self, query: BoundQuery, *, strict: bool = True) -> Support:
+        """Connected queries with at least one edge, cyclic ones among them; one target unless targets are read."""
+        if not query.edges:
+            return Support(False, "mpqe passes messages along edges, and this query has none",
+                           "ask for a pattern with a relation")  # fmt: skip
+        if not analyse(query).is_connected:
+            return Support(False, "mpqe passes messages through one connected query, and this one has separate parts",
+                           "ask the parts one at a time")  # fmt: skip
+        if self.config.readout != "target" and len(query.targets) != 1:
+            return Support(
+                False,
+                f"mpqe with readout={self.config.readout!r} makes one embedding of the whole query, so it predicts "
+                f"one target, not {len(query.targets)}",
+                "ask for one of them, or use a model trained with readout='target'",
+            )
+        return Support(True)
+
+    def encode(self, queries: QuerySet) -> EncodedQueries:
+        pooled = self.config.readout != "target"
+        return EncodedQueries(queries, self.entity_count, self.relation_count, self.config.steps, pooled)
+
+    def states(self, batch: Batch) -> torch.Tensor:
+        """(N, D) what every node has heard after the steps of its query; with readout=target, only at targets."""
+        table = torch.cat([self.embed_entities, self.embed_variables])
+        h = self.dropout(table.index_select(0, batch.symbols))  # (N, D)
+        layers = cast(list[Layer], list(self.layers))
+        matrices = [layer.of_relations(batch.edges.relations) for layer in layers]
+        after: list[torch.Tensor] = []
+        for step in range(int(batch.node_steps.max()) if len(h) else 0):
+            number = min(step, len(matrices) - 1)
+            z = layers[number].own(h) + convolve(h, matrices[number], batch.edges)
+            after.append(z)
+            h = self.dropout(F.relu(z))
+        read = after[0] if after else h
+        for step, z in enumerate(after[1:], start=2):
+            read = torch.where((batch.node_steps >= step).unsqueeze(1), z, read)
+        return read
+
+    def hidden(self, batch: Batch) -> torch.Tensor:
+        """(V, D) the embedding that is compared with the entities, for each target."""
+        states = self.states(batch)
+        if self.config.readout == "target":
+            return states.index_select(0, batch.target_nodes)
+        if self.config.readout == "mlp":
+            states = self.perceptron(states)
+        pooled = states.new_zeros(batch.queries, states.shape[1])
+        if self.config.readout == "max":
+            where = batch.owners.unsqueeze(1).expand_as(states)
+            return pooled.scatter_reduce(0, where, states, "amax", include_self=False)
+        return pooled.index_add(0, batch.owners, states)
+
+    def _compared(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(V, D) and (E, D), whose products are the logits."""
+        if self.config.similarity == "dot":
+            return hidden, self.embed_entities
+        return F.normalize(hidden, dim=1) * self.log_scale.exp(), F.normalize(self.embed_entities, dim=1)
+
+    def loss(self, batch: Batch, *, label_smoothing: float = 0.0) -> torch.Tensor:
+        """Cross-entropy over all entities, with an equal share for each answer where all are known; or the margin
+        loss, which has no use for label smoothing."""
+        hidden, targets = self.hidden(batch), batch.targets
+        if self.config.loss == "margin":
+            return self._margin_loss(hidden, targets)
+        q, entities = self._compared(hidden)
+        if targets.offsets is not None and targets.answers is not None:
+            return fused_soft_cross_entropy(q, entities, None, targets.offsets, targets.answers, label_smoothing)
+        return fused_cross_entropy(q, entities, None, targets.gold, label_smoothing)
+
+    def _margin_loss(self, hidden: torch.Tensor, targets: Targets) -> torch.Tensor:
+        positives = draw_positives(targets)[:, 0]  # (V,)
+        negatives = draw_negatives(self.config.negatives, self.entity_count)  # (n,)
+        entities: torch.Tensor = self.embed_entities
+        if self.config.similarity == "cosine":
+            hidden, entities = F.normalize(hidden, dim=1), F.normalize(entities, dim=1)
+        good = (hidden * entities.index_select(0, positives)).sum(1, keepdim=True)  # (V, 1)
+        short = F.relu(self.config.margin - good + hidden @ entities.index_select(0, negatives).t())  # (V, n)
+        if not self.config.filter_negatives:
+            return short.mean()
+        kept = ~true_among(targets, negatives, self.entity_count)
+        return (short * kept).sum() / kept.sum().clamp_min(1)
+
+    def scores(self, batch: Batch) -> torch.Tensor:
+        q, entities = self._compared(self.hidden(batch))
+        return torch.log_softmax(q @ entities.t(), 1)
+
+
+MODEL = MPQE

@@ -1,0 +1,56 @@
+"""What a run learns from and is validated on: a mined set's folder, or a benchmark by its name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biqe.benchmarks.shaped import ShapedQueries
+from biqe.errors import UnknownName
+from biqe.graph.knowledge_graph import Splits
+from biqe.mine import folder as set_folder
+from biqe.query.queryset import QuerySet
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a run learns from and is validated on."""
+
+    train: QuerySet | ShapedQueries | None
+    """The set's own training queries; None where only validation queries were given."""
+    valid: QuerySet | ShapedQueries | None
+    protocol: str
+    record: dict[str, Any]
+    """For run.json: enough to find it again."""
+    candidates: NDArray[np.integer] | None = None
+    """The entities that the benchmark ranks among; None for all."""
+
+
+def open_material(
+    query_set: str | os.PathLike[str], splits: Splits, data: str | os.PathLike[str] | None = None
+) -> Material:
+    """Training and validation queries of a mined set's folder, or of a benchmark by its name."""
+    folder = Path(query_set)
+    if folder.is_dir():
+        mined = set_folder.load(folder, splits)
+        record = {"path": str(folder.resolve()), "recipe": mined.config.recipe, "seed": mined.config.seed}
+        return Material(mined.queries.get("train"), mined.queries.get("valid"), "cq", record)
+    from biqe import benchmarks
+
+    if str(query_set) not in benchmarks.names():
+        raise UnknownName(f"{query_set} is neither the folder of a query set nor a benchmark",
+                          hint="see the benchmarks with: biqe benchmarks; make a set with: biqe mine")  # fmt: skip
+    opened = benchmarks.open(str(query_set), data=None if data is None else Path(data), splits=splits)
+    record = {
+        "benchmark": opened.name,
+        "data": None if data is None else str(Path(data).resolve()),
+        "fingerprint": opened.fingerprint,
+    }
+    return Material(
+        opened.train_queries(), opened.queries("valid"), opened.protocol, record, getattr(opened, "candidates", None)
+    )

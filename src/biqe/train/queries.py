@@ -1,0 +1,150 @@
+"""Queries to learn from: triples, varied targets, questions of a benchmark, and the answers that go with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biqe.benchmarks.shaped import ShapedQueries
+from biqe.exact.answers import answer_sets
+from biqe.graph.knowledge_graph import Graph
+from biqe.models._contract import TRAINING
+from biqe.query.bound import HIDDEN, TARGET
+from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet
+
+
+def triple_queries(graph: Graph, rng: np.random.Generator, inverse_share: float = 0.0, together: int = 1) -> QuerySet:
+    """Every triple as a query for its tail; a share of them turned round, as a query for its head.
+
+    With ``together`` above 1, triples that ask the same are one query with up to so many answers, dealt at random;
+    a question with more is asked several times. So the same is learnt in fewer passes, and a question with many
+    answers still weighs more than one with few.
+    """
+    triples = graph.triples
+    source, relation, tail = triples[:, 0].copy(), triples[:, 1].copy(), triples[:, 2].copy()
+    turned = np.flatnonzero(rng.random(len(triples)) < inverse_share)
+    source[turned], tail[turned] = triples[turned, 2], triples[turned, 0]
+    relation[turned] += graph.relation_count
+    if together == 1:
+        return _single_edges(source, relation, tail)
+    question = source.astype(np.int64) * (2 * graph.relation_count) + relation
+    dealt = np.lexsort((rng.random(len(question)), question))
+    first = np.flatnonzero(np.diff(question[dealt], prepend=-1))
+    place = np.arange(len(dealt)) - np.repeat(first, np.diff(first, append=len(dealt)))
+    starts = np.flatnonzero(place % together == 0)
+    group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(dealt)))
+    dealt = dealt[np.lexsort((tail[dealt], group))]  # answers of one query are sorted
+    asked = _single_edges(source[dealt[starts]], relation[dealt[starts]], tail[dealt[starts]])
+    answers = AnswerSets(np.append(starts, len(dealt)).astype(np.int64), tail[dealt])
+    return asked.with_filters(**{TRAINING: answers})
+
+
+def gold_as_answers(queries: QuerySet) -> QuerySet:
+    """The queries with the gold entity of each target as its only answer."""
+    gold = queries.gold[queries.target_nodes]
+    return queries.with_filters(**{TRAINING: AnswerSets(np.arange(len(gold) + 1), gold)})
+
+
+def both_directions(graph: Graph, *, merged: bool = False) -> QuerySet:
+    """Every triple twice: as a query for its tail and, turned round, for its head. ``merged`` asks each question
+    once, however many answers it has; its gold entity is the first of them."""
+    triples = graph.triples
+    source = np.concatenate([triples[:, 0], triples[:, 2]])
+    relation = np.concatenate([triples[:, 1], triples[:, 1] + graph.relation_count])
+    tail = np.concatenate([triples[:, 2], triples[:, 0]])
+    if merged:
+        asked = source.astype(np.int64) * (2 * graph.relation_count) + relation
+        kept = np.unique(asked, return_index=True)[1]
+        source, relation, tail = source[kept], relation[kept], tail[kept]
+    return _single_edges(source, relation, tail)
+
+
+def _single_edges(source: NDArray[np.int32], relation: NDArray[np.int32], tail: NDArray[np.int32]) -> QuerySet:
+    count = len(source)
+    nodes = np.full((count, 2), TARGET, np.int32)
+    nodes[:, 0] = source
+    edges = np.zeros((count, 3), np.int32)
+    edges[:, 1], edges[:, 2] = relation, 1
+    return QuerySet(
+        np.arange(0, 2 * count + 1, 2),
+        nodes.ravel(),
+        np.stack([source, tail], 1).ravel(),
+        np.tile(np.array([ROLES.index("none"), ROLES.index("tail")], np.int8), count),
+        np.arange(count + 1),
+        edges,
+        np.full(count, KINDS.index("triple"), np.int8),
+    )
+
+
+def vary_targets(queries: QuerySet, rng: np.random.Generator, hide_share: float, reveal_share: float) -> QuerySet:
+    """The queries with some of their targets hidden, in a share of them, and some revealed, in another share.
+
+    A query changed so loses each of its targets with probability one half, but always keeps one.
+    """
+    if hide_share == 0.0 and reveal_share == 0.0:
+        return queries
+    count = len(queries)
+    lengths = np.diff(queries.node_offsets)
+    owner = np.repeat(np.arange(count), lengths)
+    is_target = queries.nodes == TARGET
+    # The target with the largest draw of its query is the one that stays.
+    draw = np.where(is_target, rng.random(len(owner)), -1.0)
+    largest = np.maximum.reduceat(draw, queries.node_offsets[:-1]) if len(draw) else draw
+    lost = is_target & (draw < largest[owner]) & (rng.random(len(owner)) < 0.5)
+    fate = rng.random(count)
+    hide = lost & (fate < hide_share)[owner]
+    reveal = lost & ((fate >= hide_share) & (fate < hide_share + reveal_share))[owner]
+    nodes = np.where(hide, HIDDEN, np.where(reveal, queries.gold, queries.nodes)).astype(np.int32)
+    return replace(queries, nodes=nodes, filters={})
+
+
+def sample_questions(questions: ShapedQueries, count: int, rng: np.random.Generator) -> QuerySet:
+    """About ``count`` of the questions, as many of each shape, as one query set. Each row of a union counts."""
+    present = np.unique(questions.shape)
+    share = max(1, count // len(present))
+    taken = []
+    for shape in present:
+        members = np.flatnonzero(questions.shape == shape)
+        taken.append(rng.choice(members, min(share, len(members)), replace=False))
+    return replace(questions.take(np.sort(np.concatenate(taken))).rows, filters={})
+
+
+def attach_answers(graph: Graph, queries: QuerySet, *, most: int, rng: np.random.Generator, threads: int) -> QuerySet:
+    """The queries with all answers that ``graph`` has for each target, at most ``most`` of them (0: all) spread
+    evenly at random over the sorted set; targets without a gold entity get one of their answers as gold.
+
+    Queries with a target that has no answer in the graph are left out: there is nothing to learn from them.
+    """
+    answers = answer_sets(graph, queries, threads=threads)
+    lengths = np.diff(answers.offsets)
+    empty = np.flatnonzero(lengths == 0)
+    if len(empty):
+        owner = np.searchsorted(queries.target_offsets, empty, side="right") - 1
+        kept = np.setdiff1d(np.arange(len(queries)), owner)
+        queries = replace(queries, filters={TRAINING: answers}).take(kept)
+        answers = queries.filters[TRAINING]
+        lengths = np.diff(answers.offsets)
+    targets = queries.target_nodes
+    gold = queries.gold.copy()
+    drawn = answers.values[answers.offsets[:-1] + (rng.random(len(lengths)) * lengths).astype(np.int64)]
+    gold[targets] = np.where(gold[targets] >= 0, gold[targets], drawn)
+    if most and (lengths > most).any():
+        answers = _thinned(answers, most, rng)
+    return replace(queries, gold=gold, filters={TRAINING: answers})
+
+
+def _thinned(answers: AnswerSets, most: int, rng: np.random.Generator) -> AnswerSets:
+    """At most ``most`` members of each set: of a longer one, every stretch-th from a random start, so that each
+    member is as likely as any other."""
+    lengths = np.diff(answers.offsets)
+    kept = np.minimum(lengths, most)
+    offsets = np.zeros(len(kept) + 1, np.int64)
+    np.cumsum(kept, out=offsets[1:])
+    number = np.arange(offsets[-1]) - np.repeat(offsets[:-1], kept)
+    stretch = np.repeat(lengths / np.maximum(kept, 1), kept)
+    start = np.repeat(rng.random(len(kept)), kept)
+    # Steps are at least 1 long, so no member is taken twice; rounding up must not leave the set.
+    within = np.minimum(((number + start) * stretch).astype(np.int64), np.repeat(lengths, kept) - 1)
+    return AnswerSets(offsets, answers.values[np.repeat(answers.offsets[:-1], kept) + within])
