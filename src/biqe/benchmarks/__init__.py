@@ -1,10 +1,49 @@
-"""Other people's questions: readers of released query sets.
+"""Other people's questions, and questions made like theirs: benchmarks by name, readers of released query sets.
 
-``read_release`` reads the CQ and Paths sets of the paper's authors, ``write_release`` writes sets of ours in
-the same format.
+``names``, ``describe`` and ``open`` are the way to a benchmark. ``read_release`` reads the CQ and Paths sets of the
+paper's authors, ``write_release`` writes sets of ours in the same format. Names are imported on first use.
 """
 
-from biqe.benchmarks._cq_release import FILTER_GRAPHS, Release, read_release, release_kind
-from biqe.benchmarks._cq_writer import write_release
+from __future__ import annotations
 
-__all__ = ["FILTER_GRAPHS", "Release", "read_release", "release_kind", "write_release"]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from biqe.benchmarks._cq_release import FILTER_GRAPHS, Release, read_release, release_kind
+    from biqe.benchmarks._cq_writer import write_release
+    from biqe.benchmarks.registry import Facts, OpenBenchmark, describe, names, open
+    from biqe.benchmarks.shaped import ShapedQueries
+
+__all__ = [
+    "FILTER_GRAPHS",
+    "Facts",
+    "OpenBenchmark",
+    "Release",
+    "ShapedQueries",
+    "describe",
+    "names",
+    "open",
+    "read_release",
+    "release_kind",
+    "write_release",
+]
+
+_HOMES = {
+    **dict.fromkeys(("FILTER_GRAPHS", "Release", "read_release", "release_kind"), "biqe.benchmarks._cq_release"),
+    "write_release": "biqe.benchmarks._cq_writer",
+    **dict.fromkeys(("Facts", "OpenBenchmark", "describe", "names", "open"), "biqe.benchmarks.registry"),
+    "ShapedQueries": "biqe.benchmarks.shaped",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'biqe.benchmarks' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,83 @@
+"""What a benchmark is before and after it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biqe.benchmarks._cache import cached_columns
+from biqe.benchmarks._shaped_columns import from_columns, to_columns
+from biqe.benchmarks.shaped import ShapedQueries
+from biqe.errors import InvalidOption
+from biqe.graph.knowledge_graph import SPLITS, Splits
+from biqe.query.queryset import QuerySet
+
+Queries = ShapedQueries | QuerySet
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known about a benchmark without opening it."""
+
+    name: str
+    summary: str
+    protocol: str
+    """``q2b``, ``cq`` or ``bio``: the name of a protocol of biqe.evaluate."""
+    source: str
+    """Whose questions they are, or how they are made."""
+    graph: str
+    sizes: Mapping[str, str]
+    """Counts to show: entities, relations, triples, questions."""
+    licence: str
+    files: str
+    """Where its files go in the data folder."""
+    how: str
+    """How to get them."""
+    at_hand: bool
+    """Whether they are there."""
+
+
+@dataclass
+class OpenBenchmark:
+    """A benchmark whose files were found; queries are read when they are first asked for."""
+
+    name: str
+    protocol: str
+    splits: Splits
+    fingerprint: str
+    """Sixteen hex digits over graph and questions."""
+    read: Callable[[str], Queries] = field(repr=False)
+    read_train: Callable[[], Queries | None] = field(repr=False)
+    candidates: NDArray[np.int32] | None = None
+    """Entities that the benchmark ranks among, sorted; None for all."""
+    types: NDArray[np.int8] | None = None
+    """(E,) type of each entity; None where entities have none."""
+    type_names: tuple[str, ...] = ()
+    _kept: dict[str, Queries | None] = field(default_factory=dict, repr=False)
+
+    def queries(self, split: str) -> Queries:
+        """The questions of ``valid`` or ``test``: ShapedQueries under q2b and bio, a QuerySet with filters under cq."""
+        if split not in SPLITS[1:]:
+            raise InvalidOption(f"split must be one of {', '.join(SPLITS[1:])}. Got {split!r}")
+        if split not in self._kept:
+            self._kept[split] = self.read(split)
+        found = self._kept[split]
+        assert found is not None
+        return found
+
+    def train_queries(self) -> Queries | None:
+        """What the benchmark gives to learn from, beside the triples of its graph; None if nothing."""
+        if "train" not in self._kept:
+            self._kept["train"] = self.read_train()
+        return self._kept["train"]
+
+
+def keep_questions(name: str, key: str, splits: Splits, make: Callable[[], ShapedQueries]) -> ShapedQueries:
+    """Questions from the cache, memory-mapped; made where they are not there."""
+    columns = cached_columns(name, key, lambda: to_columns(make()))
+    return from_columns(
+        columns, entity_count=len(splits.vocabulary.entities), relation_count=len(splits.vocabulary.relations)
+    )

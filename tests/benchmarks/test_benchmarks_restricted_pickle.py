@@ -1,0 +1,248 @@
+"""Pickles are read if they hold built-in containers, and refused before anything runs if they want more."""
+
+from __future__ import annotations
+
+import collections
+import os
+import pickle
+import pickletools
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biqe.benchmarks._pickle_scan import MAX_TUPLE, scan
+from biqe.benchmarks.restricted_pickle import load_pickle
+from biqe.errors import UnreadableFile
+
+RAN: list[str] = []
+
+
+def ran(*arguments: object) -> str:
+    """What a hostile pickle would call."""
+    RAN.append(repr(arguments))
+    return "ran"
+
+
+class Calls:
+    def __init__(self, *reduced: object) -> None:
+        self.reduced = reduced
+
+    def __reduce__(self):
+        return self.reduced
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran():
+    RAN.clear()
+    yield
+    assert RAN == []
+
+
+@pytest.fixture
+def written(tmp_path: Path):
+    def write(data: bytes) -> Path:
+        path = tmp_path / "hostile.pkl"
+        path.write_bytes(data)
+        return path
+
+    return write
+
+
+def plain() -> st.SearchStrategy:
+    keys = st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(max_size=30),
+        lambda inner: st.lists(inner, max_size=4).map(tuple),
+        max_leaves=5,
+    )
+    return st.recursive(
+        keys | st.sets(keys, max_size=4) | st.frozensets(keys, max_size=4),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.lists(inner, max_size=4).map(tuple)
+            | st.dictionaries(keys, inner, max_size=4)
+        ),
+        max_leaves=8,
+    )
+
+
+@settings(max_examples=40)
+@given(value=plain(), protocol=st.integers(0, pickle.HIGHEST_PROTOCOL), shared=st.booleans())
+def test_plain_values_come_back_whatever_the_protocol(value, protocol, shared, tmp_path_factory):
+    value = [value, value] if shared else value
+    path = tmp_path_factory.getbasetemp() / "value.pkl"
+    path.write_bytes(pickle.dumps(value, protocol))
+    assert load_pickle(path) == value
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_default_dicts_of_containers_are_read(written, protocol):
+    value = collections.defaultdict(list, {("protein", "binds", "drug"): [1, 2]})
+    nested = {"adjacency": collections.defaultdict(set, {1: {2, 3}}), "lists": value, "sets": [frozenset({1}), {2}]}
+    found = load_pickle(written(pickle.dumps(nested, protocol)))
+    assert found == nested and found["lists"].default_factory is list
+
+
+def test_python_2_wrote_its_sets_and_strings_so(written):
+    data = b"\x80\x02}q\x01U\x04drugq\x02c__builtin__\nset\nq\x03]q\x04(K\x01K\x02e\x85q\x05Rq\x06s."
+    assert load_pickle(written(data)) == {"drug": {1, 2}}
+
+
+HOSTILE = {
+    "os.system": Calls(os.system, ("true",)),
+    "a function of ours": Calls(ran, ("called",)),
+    "eval": Calls(eval, ("1",)),
+    "exec": Calls(exec, ("1",)),
+    "getattr": Calls(getattr, ("", "join")),
+    "__import__": Calls(__import__, ("os",)),
+    "open": Calls(open, ("/dev/null",)),
+    "map over a call": [1, (2, {"deep": Calls(ran, (1,))})],
+    "state of an object": Calls(ran, (), {"state": 1}),
+    "list of a call": Calls(list, (Calls(ran, ()),)),
+    "str": Calls(str, (1,)),
+    "numpy": np.arange(3),
+    "numpy scalar": np.int64(3),
+    "a default dict of calls": collections.defaultdict(ran),
+    "a counter": collections.Counter("ab"),
+    "an exception": ValueError("x"),
+    "bytes": b"abc",
+}
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("name", HOSTILE)
+def test_everything_else_is_refused_before_it_runs(name, protocol, written, monkeypatch):
+    path = written(pickle.dumps(HOSTILE[name], protocol))
+    # The scan alone refuses it: the unpickler must not even be made.
+    monkeypatch.setattr("biqe.benchmarks.restricted_pickle._Unpickler", lambda *_: pytest.fail("unpickling began"))
+    with pytest.raises(UnreadableFile, match="hostile.pkl is refused, and nothing of it was run"):
+        load_pickle(path)
+
+
+def test_the_message_names_what_it_wanted(written):
+    with pytest.raises(UnreadableFile, match=r"it wants posix\.system"):
+        load_pickle(written(pickle.dumps(HOSTILE["os.system"], 2)))
+
+
+STOP = b"."
+CRAFTED = {
+    "a name from pieces": b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.",
+    "a module remembered under a harmless name": b"\x80\x04\x8c\x08builtins\x94\x8c\x04eval\x94\x93\x8c\x011\x85R.",
+    "a name taken from the memo": b"\x80\x04\x8c\x04eval\x940\x8c\x08builtinsh\x00\x93.",
+    "a protocol 4 global in a tuple": b"\x80\x04\x8c\x08builtins\x8c\x06system\x93.",
+    "list called": b"c__builtin__\nlist\n]\x85R.",
+    "set of a remembered list": b"c__builtin__\nset\n](K\x01e\x94h\x00\x85R.",
+    "defaultdict of a list": b"ccollections\ndefaultdict\n]\x85R.",
+    "a call of a number": b"K\x01]\x85R.",
+    "a persistent id": b"Pabc\n.",
+    "a binary persistent id": b"K\x01Q.",
+    "an extension": b"\x82\x01.",
+    "an old instance": b"(ios\nsystem\n.",
+    "an old object": b"(cos\nsystem\no.",
+    "a new object": b"c__builtin__\nset\n)\x81.",
+    "state": b"](K\x01e}b.",
+    "a buffer": b"\x80\x05\x97.",
+    "an attribute path": b"\x80\x04cbuiltins\nlist.append\n.",
+}
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_crafted_pickles_are_refused(name, written):
+    with pytest.raises(UnreadableFile, match="hostile.pkl"):
+        load_pickle(written(CRAFTED[name]))
+    with pytest.raises(UnreadableFile):
+        scan(CRAFTED[name], "hostile.pkl")
+
+
+def deep_tuple(depth: int) -> bytes:
+    return b"K\x01" + b"\x85" * depth
+
+
+def wide_tuple(depth: int) -> bytes:
+    """A tuple of the one before, twice, again and again: 2^depth leaves in a few bytes."""
+    return b"\x80\x04K\x01\x94" + b"".join(b"h" + bytes([place]) + b"\x86\x94" for place in range(depth))
+
+
+BOMBS = {
+    "a key of 2^60 leaves": b"\x80\x04}" + wide_tuple(60)[2:] + b"K\x01s.",
+    "a key deeper than the stack": b"\x80\x04}" + deep_tuple(200_000) + b"K\x01s.",
+    "a memo of 4 billion": b"]r" + struct.pack("<I", 2**32 - 1) + b".",
+    "a memo in text": b"]p999999999\n.",
+    "a string of 4 GB": b"X" + struct.pack("<I", 2**32 - 1) + b"abc.",
+    "a string of 2^60": b"\x8d" + struct.pack("<Q", 2**60) + b"abc.",
+    "a number of 2 GB": b"\x8b" + struct.pack("<i", 2**31 - 1) + b"\x01.",
+    "a number of a thousand bytes": b"\x8b" + struct.pack("<i", 1000) + b"\x01" * 1000 + b".",
+    "a number of ten thousand digits": b"L" + b"9" * 10_000 + b"L\n.",
+    "a frame of 2^60": b"\x80\x04\x95" + struct.pack("<Q", 2**60) + b"N.",
+    "a hundred thousand open lists": b"(" * 100_000 + b"l" * 100_000 + b".",
+    "one key after the other, each costly": b"\x80\x04\x8f" + wide_tuple(11)[2:]
+    + b"(" + b"h\x0b" * 1_000 + b"\x90.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_are_refused_by_the_scan(name, monkeypatch, written):
+    monkeypatch.setattr("biqe.benchmarks.restricted_pickle._Unpickler", lambda *_: pytest.fail("unpickling began"))
+    monkeypatch.setattr("biqe.benchmarks._pickle_scan.MAX_WORK", 100_000)
+    with pytest.raises(UnreadableFile):
+        load_pickle(written(BOMBS[name]))
+
+
+def test_a_tuple_of_the_largest_cost_is_read(written):
+    value = tuple(range(MAX_TUPLE - 1))
+    assert load_pickle(written(pickle.dumps(value))) == value
+    with pytest.raises(UnreadableFile, match="too costly"):
+        load_pickle(written(pickle.dumps((*value, 0))))
+
+
+def test_a_file_that_is_too_long_is_not_read(written):
+    with pytest.raises(UnreadableFile, match="at most 10 is read"):
+        load_pickle(written(pickle.dumps("x" * 100)), max_bytes=10)
+
+
+@pytest.mark.parametrize("path", ["nowhere.pkl", "."])
+def test_a_file_that_cannot_be_read_is_named(path, tmp_path):
+    with pytest.raises(UnreadableFile, match="cannot be read"):
+        load_pickle(tmp_path / path)
+
+
+VALUE = {("a", (1, 2)): {3, 4}, "b": [1.5, None, True, 2**40, frozenset({1})]}
+
+
+@given(protocol=st.integers(0, pickle.HIGHEST_PROTOCOL), data=st.data())
+def test_a_file_cut_off_anywhere_is_refused(protocol, data, tmp_path_factory):
+    whole = pickle.dumps(VALUE, protocol)
+    path = tmp_path_factory.getbasetemp() / "cut.pkl"
+    path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+    with pytest.raises(UnreadableFile):
+        load_pickle(path)
+
+
+@given(
+    protocol=st.integers(0, pickle.HIGHEST_PROTOCOL), place=st.integers(0, 200), byte=st.integers(0, 255),
+    more=st.binary(max_size=4),
+)  # fmt: skip
+def test_damage_gives_plain_values_or_our_error(protocol, place, byte, more, tmp_path_factory):
+    whole = bytearray(pickle.dumps([VALUE, HOSTILE["a function of ours"]], protocol))
+    whole[place % len(whole)] = byte
+    path = tmp_path_factory.getbasetemp() / "damaged.pkl"
+    path.write_bytes(bytes(whole) + more)
+    try:
+        load_pickle(path)
+    except UnreadableFile:
+        pass
+    assert RAN == []
+
+
+@given(data=st.binary(max_size=300) | st.lists(st.sampled_from([o.code for o in pickletools.opcodes])).map(
+    lambda codes: "".join(codes).encode("latin-1")))  # fmt: skip
+def test_random_bytes_give_plain_values_or_our_error(data, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "random.pkl"
+    path.write_bytes(data)
+    try:
+        load_pickle(path)
+    except UnreadableFile as error:
+        assert "random.pkl" in str(error)
