@@ -148,3 +148,122 @@ def test_runs_without_a_model(world, capsys, tmp_path):
     code, _, err = run(capsys, tmp_path, "--set", world.place / "cq")
     assert code == 2
     assert "no model yet" in " ".join(err.split())
+
+
+@pytest.fixture
+def toy_benchmark(world, monkeypatch):
+    """Benchmarks made of the world's graph, one a protocol; how they were opened is kept."""
+    from biqe import benchmarks
+    from biqe.benchmarks.shaped import ShapedQueries
+    from biqe.query.bound import HIDDEN, TARGET, BoundQuery
+    from biqe.query.queryset import AnswerSets, QuerySet
+
+    rng = np.random.default_rng(1)
+    rows = [BoundQuery((n, TARGET), ((0, n % 4, 1),), (1,)) for n in range(12)]
+    rows += [BoundQuery((n, HIDDEN, TARGET), ((0, n % 4, 1), (1, 0, 2)), (2,)) for n in range(12)]
+
+    def sets(size, start=0):
+        drawn = np.sort([rng.choice(20, size, replace=False) + start for _ in rows], axis=1)
+        return AnswerSets(np.arange(0, size * len(rows) + 1, size), drawn.astype(np.int32).ravel())
+
+    hard = sets(1)
+    shaped = ShapedQueries(QuerySet.of(rows), np.arange(24), ("1p", "2p"), np.repeat([0, 1], 12).astype(np.int8),
+                           hard, hard, sets(3, 20), sets(2, 40))  # fmt: skip
+    queries = {"toy-q2b": shaped, "toy-bio": shaped, "toy-cq": world.mined["valid"]}
+    candidates = np.arange(0, 50, dtype=np.int32)
+    opened = []
+
+    def open_(name, *, data=None, splits=None, seed=0):
+        opened.append((name, data, splits))
+        return SimpleNamespace(
+            name=name, protocol=name.removeprefix("toy-"), splits=splits or world.splits, fingerprint="f00d",
+            queries=lambda split: queries[name], train_queries=lambda: None, types=None,
+            candidates=candidates,
+        )  # fmt: skip
+
+    monkeypatch.setattr(benchmarks, "names", lambda: list(queries), raising=False)
+    monkeypatch.setattr(benchmarks, "open", open_, raising=False)
+    return SimpleNamespace(shaped=shaped, opened=opened, candidates=candidates)
+
+
+def test_a_benchmark_goes_through_its_own_protocol(world, toy_benchmark, capsys):
+    from biqe.evaluate import evaluate_bio, evaluate_q2b
+
+    for name, direct in (
+        ("toy-q2b", lambda model, shaped: evaluate_q2b(model, shaped, candidates=toy_benchmark.candidates)),
+        ("toy-bio", evaluate_bio),
+    ):
+        code, out, err = run(capsys, world.place / "run", "--set", name)
+        assert code == 0, err
+        report = Report.load(world.place / "run" / "reports" / f"{name}-valid.json")
+        assert report.overall == direct(world.model, toy_benchmark.shaped).overall
+        assert report.protocol == name.removeprefix("toy-")
+        assert (report.fingerprints["benchmark"], report.notes["benchmark"]) == ("f00d", name)
+        assert "mean of 2" in out or "mean of 4" in out
+        assert max(map(len, out.splitlines())) <= 80
+    code, _, err = run(capsys, world.place / "run", "--set", "toy-cq", "--filter-graph", "split", "--split", "dev")
+    assert code == 0, err
+    report = Report.load(world.place / "run" / "reports" / "toy-cq-valid-split.json")
+    assert report.metrics == evaluate(world.model, world.mined["valid"], filter_graph="split").metrics
+    assert {"allocator", "threads"} <= set(report.machine)
+
+
+def test_a_benchmark_is_opened_with_the_graph_of_the_run(world, toy_benchmark, capsys, tmp_path):
+    folder = tmp_path / "run"
+    Run.create(folder, model="biqe", model_config={}, train=TrainConfig(epochs=1), query_set=None,
+               graph={"name": "graph", "path": str(world.place / "graph"), "fingerprint": "0"})  # fmt: skip
+    shutil.copytree(world.place / "run" / "model", folder / "model")
+    code, _, err = run(capsys, folder, "--set", "toy-q2b", "--data", tmp_path)
+    assert code == 0, err
+    name, data, splits = toy_benchmark.opened[-1]
+    assert (name, data, splits.fingerprint) == ("toy-q2b", tmp_path, world.splits.fingerprint)
+    code, _, err = run(capsys, world.place / "run", "--set", "toy-q2b")
+    assert toy_benchmark.opened[-1] == ("toy-q2b", None, None)
+
+
+def test_a_limit_samples_each_shape(world, toy_benchmark, capsys):
+    code, out, err = run(capsys, world.place / "run", "--set", "toy-q2b", "--limit", 5, "--seed", 3)
+    assert code == 0, err
+    report = Report.load(world.place / "run" / "reports" / "toy-q2b-valid-limit5.json")
+    assert {name: part.queries for name, part in report.by_shape.items()} == {"1p": 5, "2p": 5}
+    assert (report.notes["limit"], report.notes["of_queries"]) == (5, 24)
+    assert "a sample of at most 5" in out
+    code, _, err = run(capsys, world.place / "run", "--set", world.place / "cq", "--limit", 7)
+    assert code == 0, err
+    assert Report.load(world.place / "run" / "reports" / "cq-valid-complete-limit7.json").counts["queries"] == 7
+
+
+def test_a_model_that_uses_the_graph_is_told_it(world, toy_benchmark, capsys, monkeypatch):
+    told = []
+    monkeypatch.setattr(type(world.model), "use_graph", lambda self, graph: told.append(len(graph.triples)))
+    for split in ("valid", "test"):
+        code, _, err = run(capsys, world.place / "run", "--set", "toy-q2b", "--split", split)
+        assert code == 0, err
+    train, valid = len(world.splits.train), len(world.splits.valid)
+    assert told[0] == train
+    assert train < told[1] <= train + valid
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--set", "fb15k-nothing"], "neither a folder nor a benchmark; benchmarks are toy-q2b, toy-bio, toy-cq"),
+        (["--set", "toy-q2b", "--filter-graph", "split"], "--filter-graph is for protocol cq"),
+        (["--set", "toy-q2b", "--split", "train"], "no queries in its train split"),
+        (["--set", "{place}/cq", "--data", "."], "--data is for benchmarks only"),
+        (["--set", "toy-q2b", "--kind", "dag"], "--kind is for --release only"),
+    ],
+)
+def test_bad_input_about_benchmarks(world, toy_benchmark, capsys, words, message):
+    code, out, err = run(capsys, world.place / "run", *(word.format(place=world.place) for word in words))
+    assert (code, out) == (2, "")
+    assert message in " ".join(err.split())
+
+
+def test_a_benchmark_of_another_graph_is_refused(world, toy_benchmark, capsys, tmp_path):
+    names = [*world.splits.vocabulary.entities]
+    other = Vocabulary([names[1], names[0], *names[2:]], world.splits.vocabulary.relations)
+    store.save(world.model, tmp_path / "model", vocabulary=other, graph_fingerprint="0")
+    code, _, err = run(capsys, tmp_path, "--set", "toy-q2b")
+    assert code == 2
+    assert "VocabularyMismatch" in err

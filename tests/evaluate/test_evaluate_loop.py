@@ -35,6 +35,7 @@ class Fake(nn.Module):
 
     name = "fake"
     entity_count = ENTITIES
+    relation_count = 5
 
     def __init__(self, refuse=lambda query: None, spoil=lambda scores: scores):
         super().__init__()

@@ -112,7 +112,7 @@ def test_a_place_that_cannot_be_written(report, tmp_path):
         (lambda text: text[:-20], "cannot be read"),
         (lambda text: "[]", "not a whole report"),
         (lambda text: text.replace("biqe-report", "other"), "format must be"),
-        (lambda text: text.replace('"version": 1', '"version": 2'), "version must be 1"),
+        (lambda text: text.replace('"version": 2', '"version": 3'), "version must be 1 or 2"),
         (lambda text: text.replace('"overall"', '"underall"'), "not a whole report"),
     ],
 )
@@ -127,3 +127,38 @@ def test_broken_files_are_refused(report, tmp_path, damage, message):
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(UnreadableFile):
         Report.load(tmp_path / "nothing.json")
+
+
+def test_reports_of_version_1_are_read(report, root):
+    old = report.to_json()
+    for name in ("by_shape", "mean_over", "machine"):
+        del old[name]
+    assert Report.from_json({**old, "version": 1}) == report
+    recorded = [path for path in (root / "results").rglob("*.json") if '"biqe-report"' in path.read_text("utf-8")]
+    assert recorded
+    for path in recorded:
+        loaded = Report.load(path)
+        assert 0 < loaded.value("mrr") < 1
+        assert max(map(len, loaded.to_table().splitlines())) <= 80
+
+
+def shapes(report, names, **changes):
+    return replace(report, by_shape={name: summary() for name in names}, macro=None, by_position={}, by_kind={},
+                   by_targets={}, **changes)  # fmt: skip
+
+
+def test_table_by_shape(report, tmp_path):
+    found = shapes(report, ["1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up"], protocol="q2b",
+                   filter_graph="answers", mean_over=("1p", "2p", "3p", "2i", "3i", "ip", "pi"))  # fmt: skip
+    lines = found.to_table().splitlines()
+    assert max(map(len, lines)) <= 80
+    head = next(line for line in lines if line.startswith("shape"))
+    assert head.split() == ["shape", "queries", "answers", "HITS@3", "95%", "interval", "MRR", "HITS@1", "HITS@10"]
+    names = [line.split("  ")[0] for line in lines]
+    assert names[names.index("pi") :][:4] == ["pi", "mean of 7", "not in the mean", "2u"]
+    found.save(tmp_path / "r.json")
+    assert Report.load(tmp_path / "r.json") == found
+
+
+def test_table_of_a_sample_says_so(report):
+    assert "a sample of at most 50 questions" in replace(report, notes={"limit": 50}).to_table()

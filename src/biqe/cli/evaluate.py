@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from biqe.graph.vocabulary import Vocabulary
-    from biqe.query.queryset import QuerySet
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The queries to rank, and what the report says about where they come from."""
-
-    queries: QuerySet
-    filter_graph: str
-    name: str
-    """Stem of the report's file."""
-    fingerprints: dict[str, str] = field(default_factory=dict)
-    notes: dict[str, Any] = field(default_factory=dict)
+    from biqe.cli._asked import Asked
+    from biqe.evaluate.report import Report
+    from biqe.models._contract import QueryModel
 
 
 def evaluate(
@@ -30,13 +18,22 @@ def evaluate(
         Path, typer.Argument(help="Run folder (its best model is used) or model folder.", show_default=False)
     ],
     query_set: Annotated[
-        Path | None, typer.Option("--set", help="Mined set, as biqe mine writes it.", show_default=False)
+        str | None,
+        typer.Option("--set", help="Folder of a mined set, or a benchmark's name.", show_default=False),
     ] = None,
     release: Annotated[
         Path | None,
         typer.Option("--release", help="Folder of the authors' CQ or Paths release (JSON).", show_default=False),
     ] = None,
     split: Annotated[str, typer.Option(help="valid or test; dev is another word for valid.")] = "valid",
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Folder of benchmark files. Default: BIQE_DATA.", show_default=False),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Questions of each shape, sampled: a quick look.", show_default=False),
+    ] = None,
     filter_graph: Annotated[
         str | None,
         typer.Option(
@@ -63,7 +60,7 @@ def evaluate(
         bool, typer.Option("--strict", help="Skip also queries that the model can read but not tell apart.")
     ] = False,
     bootstrap: Annotated[int, typer.Option(min=0, help="Draws behind the confidence intervals; 0 for none.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of draws and samples.")] = 0,
     batch_targets: Annotated[
         int | None, typer.Option(min=1, help="Targets scored in one go; less needs less memory.", show_default=False)
     ] = None,
@@ -81,12 +78,14 @@ def evaluate(
     Examples:
 
         biqe evaluate runs/cq --set sets/cq --split valid
+        biqe evaluate runs/q2b --set fb15k237-q2b --limit 500
         biqe evaluate runs/cq --set sets/cq --filter-graph split --json
         biqe evaluate runs/cq --release FB15K-237-CQ --split dev
 
-    Every target is ranked with its other true answers filtered out, each target counts once, and ties count
-    half. The report, with all tie rules, positions and settings, is written as JSON; the table goes to
-    standard output. docs/concepts/protocols.md says what each figure means.
+    A benchmark has its own protocol (cq, q2b or bio); mined sets and releases go through cq. True answers other
+    than the one being ranked are filtered out, and ties count half. The report, with all tie rules, groups and
+    settings, is written as JSON; the table goes to standard output. docs/concepts/protocols.md says what each figure
+    means.
     """
     from biqe.errors import InvalidOption
 
@@ -102,20 +101,27 @@ def evaluate(
 
     import torch
 
+    from biqe.cli._asked import graph_of, is_benchmark, of_benchmark, of_release, of_set
     from biqe.cli._console import err, print_json, progress
     from biqe.cli._console import out as stdout
-    from biqe.evaluate.loop import evaluate as evaluate_queries
     from biqe.models import store
 
     if threads is not None:
         torch.set_num_threads(threads)
     loaded = store.load(_model_folder(run))
-    if query_set is not None:
-        asked = _of_set(query_set, split, filter_graph, loaded.vocabulary)
+    if query_set is not None and is_benchmark(query_set):
+        asked = of_benchmark(query_set, split, filter_graph, data, run, loaded.vocabulary)
+    elif query_set is not None:
+        if data is not None:
+            raise InvalidOption("--data is for benchmarks only", hint="a mined set lies in its own folder")
+        asked = of_set(Path(query_set), split, filter_graph, loaded.vocabulary)
     else:
         assert release is not None
-        graph = graph or _graph_of(run)
-        asked = _of_release(release, split, filter_graph, kind, graph, skip_unknown, loaded.vocabulary)
+        graph = graph or graph_of(run)
+        asked = of_release(release, split, filter_graph, kind, graph, skip_unknown, loaded.vocabulary)
+    _tell_graph(loaded.model, asked, run)
+    if limit is not None:
+        asked = _limited(asked, limit, seed)
     fingerprints = {"vocabulary": loaded.vocabulary.fingerprint, **asked.fingerprints}
     if "graph_fingerprint" in loaded.manifest:
         fingerprints["model_graph"] = loaded.manifest["graph_fingerprint"]
@@ -128,10 +134,9 @@ def evaluate(
             advance(count - done)
             done = count
 
-        report = evaluate_queries(
+        report = _report(
             loaded.model,
-            asked.queries,
-            filter_graph=asked.filter_graph,
+            asked,
             strict=strict,
             batch_targets=batch_targets,
             bootstrap=bootstrap,
@@ -153,6 +158,55 @@ def evaluate(
     else:
         stdout.print(report.to_table(), end="", soft_wrap=True)
     err.print(f"report written to {path}", soft_wrap=True)
+
+
+def _report(model: QueryModel, asked: Asked, **options: Any) -> Report:
+    """The report of the protocol that the queries ask for."""
+    from biqe.benchmarks.shaped import ShapedQueries
+    from biqe.errors import InvalidOption
+    from biqe.evaluate.loop import evaluate as evaluate_cq
+    from biqe.evaluate.loop import evaluate_bio, evaluate_q2b
+
+    if isinstance(asked.queries, ShapedQueries):
+        if asked.protocol not in ("q2b", "bio"):
+            raise InvalidOption(f"questions by shape need protocol q2b or bio. Got {asked.protocol!r}")
+        if asked.protocol == "bio":
+            return evaluate_bio(model, asked.queries, **options)
+        return evaluate_q2b(model, asked.queries, candidates=asked.candidates, **options)
+    assert asked.filter_graph is not None
+    return evaluate_cq(model, asked.queries, filter_graph=asked.filter_graph, **options)
+
+
+def _limited(asked: Asked, limit: int, seed: int) -> Asked:
+    """A sample of the queries, named so that its report does not replace that of all of them."""
+    from dataclasses import replace
+
+    from biqe.evaluate.sample import sample
+
+    notes = {**asked.notes, "limit": limit, "of_queries": len(asked.queries)}
+    return replace(asked, queries=sample(asked.queries, limit, seed), name=f"{asked.name}-limit{limit}", notes=notes)
+
+
+def _tell_graph(model: QueryModel, asked: Asked, run: Path) -> None:
+    """Tell a model that uses it which triples are known when the questions are asked: those of the splits before."""
+    from biqe.cli._asked import graph_of
+    from biqe.graph import folder as graph_folder
+    from biqe.graph.knowledge_graph import Graph
+    from biqe.graph.triples import union
+    from biqe.models._contract import QueryModel
+
+    if type(model).use_graph is QueryModel.use_graph:
+        return
+    splits = asked.splits
+    if splits is None:
+        folder = graph_of(run)
+        splits = graph_folder.load(folder) if folder is not None else None
+    if splits is None:
+        return
+    known = splits["train"]
+    if asked.notes.get("split") == "test":
+        known = Graph(splits.vocabulary, union(splits.train, splits.valid))
+    model.use_graph(known)
 
 
 def _training_of(run: Path) -> dict[str, Any] | None:
@@ -191,106 +245,3 @@ def _model_folder(run: Path) -> Path:
             hint=f"wait for it, or continue the run with: biqe train --resume {run}",
         )
     return run
-
-
-def _graph_of(run: Path) -> Path | None:
-    """The graph folder that a run was trained on, if it is a run and the graph is still there."""
-    from biqe.train.run import Run, is_run_folder
-
-    if not is_run_folder(run):
-        return None
-    path = Path(Run.open(run).record["graph"]["path"])
-    return path if path.is_dir() else None
-
-
-def _of_set(folder: Path, split: str, filter_graph: str | None, vocabulary: Vocabulary) -> Asked:
-    """Queries of a mined set."""
-    from biqe.mine import folder as mined_folder
-
-    split = {"dev": "valid"}.get(split, split)
-    mined = mined_folder.load(folder)
-    _compare(f"query set {folder}", mined.vocabulary_fingerprint, mined.entity_count, vocabulary)
-    queries = mined[split]
-    filter_graph = filter_graph or "complete"
-    return Asked(
-        queries,
-        filter_graph,
-        f"{folder.resolve().name}-{split}-{filter_graph}",
-        {"graph": mined.graph_fingerprint},
-        {"set": str(folder), "split": split, "recipe": mined.config.to_dict()},
-    )
-
-
-def _of_release(
-    directory: Path,
-    split: str,
-    filter_graph: str | None,
-    kind: str | None,
-    graph: Path | None,
-    skip_unknown: bool,
-    vocabulary: Vocabulary,
-) -> Asked:
-    """Queries of the authors' release, with their own filters or with filters computed from a graph."""
-    from biqe.benchmarks import FILTER_GRAPHS, read_release, release_kind
-    from biqe.errors import InvalidOption
-
-    kind = release_kind(directory, split, kind)
-    filter_graph = filter_graph or FILTER_GRAPHS[kind]
-    computed = filter_graph != FILTER_GRAPHS[kind]
-    if computed and graph is None:
-        raise InvalidOption(
-            f"the release's own filters for {kind} queries are {FILTER_GRAPHS[kind]!r}; {filter_graph!r} filters have "
-            "to be computed from the graph",
-            hint="name the graph folder with --graph",
-        )
-    read = read_release(directory, vocabulary, split, kind=kind, with_filters=not computed, skip_unknown=skip_unknown)
-    queries, fingerprints = read.queries, {}
-    if graph is not None and computed:
-        queries, fingerprints["graph"] = _with_computed_filters(queries, graph, filter_graph, read.split, vocabulary)
-    return Asked(
-        queries,
-        filter_graph,
-        f"{directory.resolve().name}-{read.kind}-{read.split}-{filter_graph}",
-        fingerprints,
-        {
-            "release": str(directory),
-            "split": read.split,
-            "kind": read.kind,
-            "files": [path.name for path in read.files],
-            "filters": "computed from the graph" if computed else "released",
-            "left_out": dict(read.skipped),
-        },
-    )
-
-
-def _with_computed_filters(
-    queries: QuerySet, folder: Path, filter_graph: str, split: str, vocabulary: Vocabulary
-) -> tuple[QuerySet, str]:
-    """The queries with true values from a graph folder, and the graph's fingerprint."""
-    from biqe.errors import InvalidOption
-    from biqe.exact.answers import answer_sets
-    from biqe.graph import folder as graph_folder
-    from biqe.mine.filters import reach_sets
-
-    splits = graph_folder.load(folder)
-    _compare(f"graph {folder}", splits.vocabulary.fingerprint, len(splits.vocabulary.entities), vocabulary)
-    if filter_graph == "complete":
-        answers = answer_sets(splits["complete"], queries)
-    elif filter_graph == "split":
-        answers = answer_sets(splits[{"dev": "valid"}.get(split, split)], queries)
-    elif filter_graph == "reach":
-        answers = reach_sets(splits["complete"], queries)
-    else:
-        raise InvalidOption(f"--filter-graph must be one of complete, split, reach. Got {filter_graph!r}")
-    return queries.with_filters(**{filter_graph: answers}), splits.fingerprint
-
-
-def _compare(what: str, fingerprint: str, entities: int, vocabulary: Vocabulary) -> None:
-    from biqe.errors import VocabularyMismatch
-
-    if fingerprint != vocabulary.fingerprint:
-        raise VocabularyMismatch(
-            f"{what} has {entities:,} entities, the model knows {len(vocabulary.entities):,}; they were built from "
-            f"different graphs (fingerprints {fingerprint} and {vocabulary.fingerprint})",
-            hint="mine the set from the graph that the model was trained on",
-        )

@@ -1,7 +1,20 @@
-"""How good a model is: ranks, metrics, protocols, reports."""
+"""How good a model is: ranks, metrics, protocols, reports, and the analyses of the paper."""
 
-from biqe.evaluate.loop import RankedTargets, evaluate, rank_queries
+from biqe.evaluate.loop import evaluate, evaluate_bio, evaluate_q2b
+from biqe.evaluate.questions import RankedQuestions, rank_questions
 from biqe.evaluate.ranks import Ranks, rank_targets
 from biqe.evaluate.report import Report
+from biqe.evaluate.targets import RankedTargets, rank_queries
 
-__all__ = ["RankedTargets", "Ranks", "Report", "evaluate", "rank_queries", "rank_targets"]
+__all__ = [
+    "RankedQuestions",
+    "RankedTargets",
+    "Ranks",
+    "Report",
+    "evaluate",
+    "evaluate_bio",
+    "evaluate_q2b",
+    "rank_queries",
+    "rank_questions",
+    "rank_targets",
+]

@@ -1,49 +1,39 @@
-"""Model and queries in, ranks and a report out."""
+"""Model and queries in, a report out: one function a protocol.
+
+All three take the same options. ``strict=False`` ranks also what a model can read but answers badly by construction,
+as published evaluations do. ``batch_targets`` is the number of targets scored in one go; neither it nor the order of
+the queries changes a figure. ``bootstrap`` is the number of draws behind the confidence intervals (0: none), ``level``
+their level and ``seed`` the seed of all draws. ``fingerprints`` and ``notes`` are copied into the report. What cannot
+be ranked is counted in the report with the reason.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from biqe.errors import EmptyResult, InvalidOption, RunFailed, TooManyPaths, VocabularyMismatch
-from biqe.evaluate.protocols import CQ, CQ_VERSION, cq
-from biqe.evaluate.ranks import Ranks, rank_targets
-from biqe.evaluate.report import Report, Skipped
-from biqe.query.queryset import AnswerSets, QuerySet
+from biqe.benchmarks.shaped import ShapedQueries
+from biqe.errors import EmptyResult
+from biqe.evaluate.auc_apr import BIO, BIO_VERSION, bio
+from biqe.evaluate.machine import machine, versions
+from biqe.evaluate.metrics import METRICS
+from biqe.evaluate.pairs import comparable, pair_scores
+from biqe.evaluate.protocols import CQ, CQ_VERSION, Q2B, Q2B_VERSION, cq, q2b, question_figures
+from biqe.evaluate.questions import rankable, ranked_parts
+from biqe.evaluate.ranks import TIE_RULES
+from biqe.evaluate.report import Report
+from biqe.evaluate.scoring import Progress, Skipped, at_rest
+from biqe.evaluate.targets import rank_queries
+from biqe.query.queryset import QuerySet
 
 if TYPE_CHECKING:
     from biqe.models._contract import QueryModel
-
-FILTER_GRAPHS = ("complete", "split", "reach")
-SCORE_BYTES = 32 << 20
-"""Scores held at once, where the caller does not say how many targets to score in one go."""
-MOST_BATCH_TARGETS = 1024
-_EXAMPLES = 5
-
-Progress = Callable[[int, int], None]
-"""Called after each batch with the number of queries done and their total."""
-
-
-@dataclass(frozen=True)
-class RankedTargets:
-    """Ranks of the targets that could be ranked, in the order of the query set."""
-
-    ranks: Ranks
-    targets: NDArray[np.int64]
-    """Number of each in the query set's target order."""
-    queries: NDArray[np.int64]
-    """Number of each one's query."""
-    skipped: tuple[Skipped, ...]
-    targets_without_gold: int
 
 
 def evaluate(
@@ -62,24 +52,17 @@ def evaluate(
 ) -> Report:
     """How well ``model`` ranks the gold entities of ``queries``, by protocol ``cq``.
 
-    ``filter_graph`` chooses whose true values are filtered out; the query set must hold such filters. Queries
-    that the model does not support are counted in the report with its reason; so are targets without a gold
-    entity. ``strict=False`` ranks also what a model can read but answers badly by construction, as the paper
-    does. ``bootstrap`` is the number of draws behind the confidence intervals (0: none). Neither the order of
-    the queries nor ``batch_targets`` (targets scored in one go) changes a figure.
-
-    ``fingerprints`` and ``notes`` are copied into the report.
+    ``filter_graph`` chooses whose true values are filtered out; the query set must hold such filters. Targets
+    without a gold entity are counted.
     """
-    start = time.perf_counter()
+    draws = {"bootstrap": bootstrap, "seed": seed, "level": level}
+    clock = _Clock()
     ranked = rank_queries(
         model, queries, filter_graph=filter_graph, strict=strict, batch_targets=batch_targets, progress=progress
     )
-    ranking_seconds = time.perf_counter() - start
+    clock.ranked()
     if len(ranked.ranks) == 0:
-        reasons = [f"{part.queries:,} queries: {part.reason}" for part in ranked.skipped]
-        if ranked.targets_without_gold:
-            reasons.append(f"{ranked.targets_without_gold:,} targets have no gold entity")
-        raise EmptyResult(f"none of {len(queries):,} queries could be ranked. {'; '.join(reasons)}".rstrip(" ."))
+        raise _nothing_ranked(len(queries), ranked.skipped, ranked.targets_without_gold)
     nodes = queries.target_nodes[ranked.targets]
     figures = cq(
         ranked.ranks,
@@ -90,183 +73,194 @@ def evaluate(
         seed=seed,
         level=level,
     )
-    ranked_queries = len(np.unique(ranked.queries))
+    counts = {
+        "queries": len(queries),
+        "targets": len(queries.target_nodes),
+        "ranked_queries": len(np.unique(ranked.queries)),
+        "ranked_targets": len(ranked.ranks),
+        "targets_without_gold": ranked.targets_without_gold,
+    }
     return Report(
         protocol=CQ,
         protocol_version=CQ_VERSION,
-        model=model.name,
         filter_graph=filter_graph,
         overall=figures.overall,
         macro=figures.macro,
         by_position=figures.by_position,
         by_kind=figures.by_kind,
         by_targets=figures.by_targets,
-        counts={
-            "queries": len(queries),
-            "targets": len(queries.target_nodes),
-            "ranked_queries": ranked_queries,
-            "ranked_targets": len(ranked.ranks),
-            "targets_without_gold": ranked.targets_without_gold,
-        },
+        counts=counts,
         skipped=ranked.skipped,
-        settings={
-            "strict": strict,
-            "batch_targets": batch_targets,
-            "bootstrap": bootstrap,
-            "seed": seed,
-            "level": level,
-            "threads": torch.get_num_threads(),
-        },
-        fingerprints={"queries": fingerprint(queries), **(fingerprints or {})},
-        notes=dict(notes or {}),
-        seconds=time.perf_counter() - start,
-        queries_per_second=ranked_queries / ranking_seconds,
-        versions={"python": platform.python_version(), **{name: _version(name) for name in ("biqe", "torch", "numpy")}},
+        settings={"strict": strict, "batch_targets": batch_targets, **draws, "threads": torch.get_num_threads()},
+        **_circumstances(model, queries, counts, clock, fingerprints, notes),
     )
 
 
-def rank_queries(
+def evaluate_q2b(
     model: QueryModel,
-    queries: QuerySet,
+    shaped: ShapedQueries,
     *,
-    filter_graph: str = "complete",
+    candidates: NDArray[np.integer] | None = None,
     strict: bool = False,
     batch_targets: int | None = None,
+    bootstrap: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
     progress: Progress | None = None,
-) -> RankedTargets:
-    """Ranks of all targets of ``queries`` that have a gold entity and whose query the model supports."""
-    filters = _filters(queries, filter_graph)
-    if batch_targets is None:
-        batch_targets = min(MOST_BATCH_TARGETS, max(1, SCORE_BYTES // (4 * model.entity_count)))
-    if batch_targets < 1:
-        raise InvalidOption(f"batch_targets must be at least 1. Got {batch_targets}")
-    gold = queries.gold[queries.target_nodes]
-    _check_ids(model, queries, gold, filters)
+    fingerprints: Mapping[str, str] | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> Report:
+    """How well ``model`` ranks the hard answers of questions, by protocol ``q2b``.
 
-    rows, skipped = _supported(model, queries, strict)
-    if len(rows) == 0:
-        return RankedTargets(Ranks.join([]), rows, rows, skipped, 0)
-    asked = replace(queries, filters={}).take(rows)  # a model never sees the filters
-    first_target = queries.target_offsets
-    ranks, targets = [], []
-    done = 0
-    training = model.training
-    model.eval()
-    try:
-        # no_grad and not inference_mode: buffers that a model keeps must stay usable in training.
-        with torch.no_grad():
-            encoded = model.encode(asked)
-            for part in _batches(np.asarray(encoded.sizes), np.diff(asked.target_offsets), batch_targets):
-                scores = model.scores(encoded.batch(part))
-                numbers = np.concatenate([np.arange(first_target[row], first_target[row + 1]) for row in rows[part]])
-                _check_shape(model, scores, len(numbers))
-                known = gold[numbers] >= 0
-                numbers = numbers[known]
-                if not known.all():
-                    scores = scores[torch.as_tensor(known, device=scores.device)]
-                ranks.append(rank_targets(scores, gold[numbers], filters.take(numbers)))
-                targets.append(numbers)
-                done += len(part)
-                if progress is not None:
-                    progress(done, len(rows))
-    finally:
-        model.train(training)
+    Every hard answer is ranked with all other answers, easy and hard, filtered out, and among ``candidates`` only
+    where they are given. Questions without a hard answer are counted.
+    """
+    draws = {"bootstrap": bootstrap, "seed": seed, "level": level}
+    clock = _Clock()
+    asked, skipped = rankable(model, shaped, strict=strict)
+    if len(asked) == 0:
+        raise _nothing_ranked(len(shaped), skipped)
+    assert shaped.hard is not None
+    place = np.zeros(len(shaped), np.int64)
+    place[asked] = np.arange(len(asked))
+    figures = {rule: np.zeros((len(asked), len(METRICS))) for rule in TIE_RULES}
+    # Batch by batch: the ranks of a question are averaged as soon as they are known, and forgotten.
+    with at_rest(model):
+        for part in ranked_parts(
+            model, shaped, asked, candidates=candidates, batch_targets=batch_targets, progress=progress
+        ):
+            rows, owner = np.unique(place[part.questions], return_inverse=True)
+            means, _ = question_figures(part.ranks, owner, len(rows))
+            for rule in TIE_RULES:
+                figures[rule][rows] = means[rule]
+    clock.ranked()
+    hard = np.diff(shaped.hard.offsets)
+    found = q2b(figures, shaped.shape[asked], shaped.shapes, hard[asked], draws=bootstrap, seed=seed, level=level)
+    counts = {
+        "queries": len(shaped),
+        "targets": int(hard.sum()),
+        "ranked_queries": len(asked),
+        "ranked_targets": int(hard[asked].sum()),
+        "candidates": model.entity_count if candidates is None else len(np.unique(candidates)),
+    }
+    return Report(
+        protocol=Q2B,
+        protocol_version=Q2B_VERSION,
+        filter_graph="answers",
+        overall=found.overall,
+        by_shape=found.by_shape,
+        mean_over=found.mean_over,
+        counts=counts,
+        skipped=skipped,
+        settings={"strict": strict, "batch_targets": batch_targets, **draws, "threads": torch.get_num_threads()},
+        **_circumstances(model, shaped, counts, clock, fingerprints, notes),
+    )
 
-    numbers = np.concatenate([np.zeros(0, np.int64), *targets])
-    order = np.argsort(numbers)
-    owner = np.searchsorted(first_target, numbers[order], side="right") - 1
-    without_gold = int(np.diff(asked.target_offsets).sum()) - len(numbers)
-    return RankedTargets(Ranks.join(ranks).take(order), numbers[order], owner, skipped, without_gold)
+
+def evaluate_bio(
+    model: QueryModel,
+    shaped: ShapedQueries,
+    *,
+    strict: bool = False,
+    batch_targets: int | None = None,
+    bootstrap: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+    progress: Progress | None = None,
+    fingerprints: Mapping[str, str] | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> Report:
+    """How well ``model`` tells the true answer of a question from sampled negatives, by protocol ``bio``.
+
+    ``seed`` chooses also the one negative of each question that AUC compares with. Questions without a negative or
+    without a single true answer (see ``pairs.true_answers``) are counted.
+    """
+    draws = {"bootstrap": bootstrap, "seed": seed, "level": level}
+    clock = _Clock()
+    asked, skipped = comparable(model, shaped, strict=strict)
+    if len(asked) == 0:
+        raise _nothing_ranked(len(shaped), skipped)
+    types = pair_scores(model, shaped, asked, seed=seed, batch_targets=batch_targets, progress=progress)
+    clock.ranked()
+    found = bio(types, draws=bootstrap, seed=seed, level=level)
+    counts = {
+        "queries": len(shaped),
+        "targets": sum(len(sets.values) for sets in (shaped.negatives, shaped.hard_negatives) if sets is not None),
+        "ranked_queries": len(asked),
+        "ranked_targets": sum(part.targets for part in found.by_shape.values()),
+    }
+    return Report(
+        protocol=BIO,
+        protocol_version=BIO_VERSION,
+        filter_graph="none",
+        overall=found.overall,
+        by_shape=found.by_shape,
+        mean_over=found.mean_over,
+        counts=counts,
+        skipped=skipped,
+        settings={"strict": strict, "batch_targets": batch_targets, **draws, "threads": torch.get_num_threads()},
+        **_circumstances(model, shaped, counts, clock, fingerprints, notes),
+    )
 
 
-def fingerprint(queries: QuerySet) -> str:
-    """Sixteen hex digits over the queries, their golds and their filters."""
-    digest = hashlib.sha256()
-    columns: list[NDArray[Any]] = [
-        queries.node_offsets,
-        queries.nodes,
-        queries.gold,
-        queries.roles,
-        queries.edge_offsets,
-        queries.edges,
-    ]
-    for graph in sorted(queries.filters):
-        answers = queries.filters[graph]
+class _Clock:
+    """Time since the beginning, and up to the end of ranking."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self.ranking = 0.0
+
+    def ranked(self) -> None:
+        self.ranking = self.total
+
+    @property
+    def total(self) -> float:
+        return time.perf_counter() - self._start
+
+
+def _circumstances(
+    model: QueryModel,
+    queries: QuerySet | ShapedQueries,
+    counts: Mapping[str, int],
+    clock: _Clock,
+    fingerprints: Mapping[str, str] | None,
+    notes: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """What every report says about how and where it was made."""
+    return {
+        "model": model.name,
+        "fingerprints": {"queries": fingerprint(queries), **(fingerprints or {})},
+        "notes": dict(notes or {}),
+        "seconds": clock.total,
+        "queries_per_second": counts["ranked_queries"] / clock.ranking,
+        "machine": machine(),
+        "versions": versions(),
+    }
+
+
+def fingerprint(queries: QuerySet | ShapedQueries) -> str:
+    """Sixteen hex digits over the queries, their golds and their filters or answers."""
+    columns: list[NDArray[Any]] = []
+    rows = queries.rows if isinstance(queries, ShapedQueries) else queries
+    if isinstance(queries, ShapedQueries):
+        columns += [queries.owner, queries.shape, np.frombuffer("|".join(queries.shapes).encode(), np.uint8)]
+        for name in ("answers", "hard", "negatives", "hard_negatives"):
+            sets = getattr(queries, name)
+            if sets is not None:
+                columns += [np.frombuffer(name.encode(), np.uint8), sets.offsets, sets.values]
+    columns += [rows.node_offsets, rows.nodes, rows.gold, rows.roles, rows.edge_offsets, rows.edges]
+    for graph in sorted(rows.filters):
+        answers = rows.filters[graph]
         columns += [np.frombuffer(graph.encode(), np.uint8), answers.offsets, answers.values]
-    for column in (*columns, queries.kinds):
+    digest = hashlib.sha256()
+    for column in (*columns, rows.kinds):
         digest.update(column.size.to_bytes(8, "little"))
         digest.update(np.ascontiguousarray(column).data)
     return digest.hexdigest()[:16]
 
 
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # a checkout that was never installed
-        return "unknown"
-
-
-def _filters(queries: QuerySet, filter_graph: str) -> AnswerSets:
-    if filter_graph not in FILTER_GRAPHS:
-        raise InvalidOption(f"filter_graph must be one of {', '.join(FILTER_GRAPHS)}. Got {filter_graph!r}")
-    if filter_graph not in queries.filters:
-        held = ", ".join(sorted(queries.filters)) or "none at all"
-        raise InvalidOption(
-            f"the query set holds no filters from the {filter_graph!r} graph; it holds {held}",
-            hint="choose filters that it holds, or compute them: exact.answer_sets(graph, queries)",
-        )
-    return queries.filters[filter_graph]
-
-
-def _check_ids(model: QueryModel, queries: QuerySet, gold: NDArray[np.int32], filters: AnswerSets) -> None:
-    """Ids beyond the model's would be ranked wrongly or not at all: the query set belongs to another graph."""
-    for what, ids in (("entity", queries.nodes), ("gold entity", gold), ("filter value", filters.values)):
-        if len(ids) and ids.max() >= model.entity_count:
-            raise VocabularyMismatch(
-                f"the model knows {model.entity_count:,} entities, but the queries hold {what} {ids.max():,}; "
-                "they were made from different graphs"
-            )
-
-
-def _supported(model: QueryModel, queries: QuerySet, strict: bool) -> tuple[NDArray[np.int64], tuple[Skipped, ...]]:
-    """Numbers of the queries to rank, and the others by reason."""
-    rows: list[int] = []
-    refused: dict[str, list[int]] = {}
-    for row, query in enumerate(queries):
-        if not query.targets:
-            refused.setdefault("no target to rank", []).append(row)
-            continue
-        try:
-            support = model.supports(query, strict=strict)
-            refusal = None if support.yes else support.reason
-        except TooManyPaths as error:
-            refusal = error.message
-        if refusal is None:
-            rows.append(row)
-        else:
-            refused.setdefault(refusal, []).append(row)
-    skipped = tuple(Skipped(reason, len(found), tuple(found[:_EXAMPLES])) for reason, found in refused.items())
-    return np.array(rows, np.int64), skipped
-
-
-def _batches(
-    sizes: NDArray[np.integer], targets: NDArray[np.integer], batch_targets: int
-) -> Iterator[NDArray[np.int64]]:
-    """Queries of like size together, so that little is padded; at most ``batch_targets`` targets, or one query."""
-    order = np.lexsort((targets, sizes))
-    start, held = 0, 0
-    for stop, count in enumerate(targets[order].tolist()):
-        if stop > start and held + count > batch_targets:
-            yield order[start:stop]
-            start, held = stop, 0
-        held += count
-    if len(order) > start:
-        yield order[start:]
-
-
-def _check_shape(model: QueryModel, scores: torch.Tensor, targets: int) -> None:
-    if tuple(scores.shape) != (targets, model.entity_count):
-        raise RunFailed(
-            f"model {model.name!r} gave scores of shape {tuple(scores.shape)}; its batch has {targets} targets and it "
-            f"knows {model.entity_count:,} entities"
-        )
+def _nothing_ranked(queries: int, skipped: tuple[Skipped, ...], without_gold: int = 0) -> EmptyResult:
+    reasons = [f"{part.queries:,} queries: {part.reason}" for part in skipped]
+    if without_gold:
+        reasons.append(f"{without_gold:,} targets have no gold entity")
+    return EmptyResult(f"none of {queries:,} queries could be ranked. {'; '.join(reasons)}".rstrip(" ."))

@@ -6,7 +6,7 @@ queries, with all their targets, and a metric of a draw is the mean over the tar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,29 +73,15 @@ def bootstrap(
     >>> ends["all"].tolist()
     [[0.0, 1.0]]
     """
-    if draws < 1:
-        raise InvalidOption(f"the number of bootstrap draws must be at least 1. Got {draws}")
-    if not 0 < level < 1:
-        raise InvalidOption(f"the level of a confidence interval must be in (0, 1). Got {level}")
     names = list(sums)
     if not names:
         return {}
-    queries = len(counts[names[0]])
-    if queries == 0:
-        raise EmptyResult("there is no query to draw from")
     columns = np.concatenate([np.column_stack([sums[name], counts[name]]) for name in names], axis=1)  # (Q, C)
 
-    rng = np.random.default_rng(seed)
-    block = max(1, DRAW_CELLS // queries)
-    totals = np.empty((draws, columns.shape[1]))
-    for start in range(0, draws, block):
-        size = min(block, draws - start)
-        drawn = rng.integers(queries, size=(size, queries))
-        drawn += np.arange(size)[:, None] * queries
-        times = np.bincount(drawn.ravel(), minlength=size * queries).reshape(size, queries)
-        totals[start : start + size] = times.astype(np.float64) @ columns
+    totals = np.empty((max(0, draws), columns.shape[1]))
+    for start, times in drawn_times(len(columns), draws=draws, rng=np.random.default_rng(seed)):
+        totals[start : start + len(times)] = times @ columns
 
-    tails = [100 * (1 - level) / 2, 100 * (1 + level) / 2]
     ends: dict[str, NDArray[np.float64]] = {}
     column = 0
     for name in names:
@@ -107,9 +93,39 @@ def bootstrap(
         estimate = sums[name].sum(axis=0) / counts[name].sum()
         seen = drawn_targets > 0
         means = group[seen] / drawn_targets[seen, None] if seen.any() else estimate[None]
-        low, high = np.percentile(means, tails, axis=0)
-        ends[name] = np.stack([np.minimum(low, estimate), np.maximum(high, estimate)], axis=1)
+        ends[name] = percentile_ends(means, estimate, level)
     return ends
+
+
+def bootstrap_means(values: NDArray[np.float64], *, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """(draws, metrics) means over questions drawn with replacement from (N, metrics) values, one row a question."""
+    totals = np.empty((max(0, draws), values.shape[1]))
+    for start, times in drawn_times(len(values), draws=draws, rng=rng):
+        totals[start : start + len(times)] = times @ values
+    return totals / len(values)
+
+
+def drawn_times(questions: int, *, draws: int, rng: np.random.Generator) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """How often each question is in each draw: blocks of (draws, questions), each with the number of its first draw."""
+    if draws < 1:
+        raise InvalidOption(f"the number of bootstrap draws must be at least 1. Got {draws}")
+    if questions == 0:
+        raise EmptyResult("there is no query to draw from")
+    block = max(1, DRAW_CELLS // questions)
+    for start in range(0, draws, block):
+        size = min(block, draws - start)
+        drawn = rng.integers(questions, size=(size, questions))
+        drawn += np.arange(size)[:, None] * questions
+        times = np.bincount(drawn.ravel(), minlength=size * questions).reshape(size, questions)
+        yield start, times.astype(np.float64)
+
+
+def percentile_ends(means: NDArray[np.float64], estimate: NDArray[np.float64], level: float) -> NDArray[np.float64]:
+    """(metrics, 2) ends of the middle ``level`` of the draws, widened where needed to hold the estimate itself."""
+    if not 0 < level < 1:
+        raise InvalidOption(f"the level of a confidence interval must be in (0, 1). Got {level}")
+    low, high = np.percentile(means, [100 * (1 - level) / 2, 100 * (1 + level) / 2], axis=0)
+    return np.stack([np.minimum(low, estimate), np.maximum(high, estimate)], axis=1)
 
 
 def _some(ranks: NDArray[np.number]) -> NDArray[np.float64]:

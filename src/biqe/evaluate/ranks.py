@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from biqe.errors import InvalidOption
+from biqe.evaluate.scoring import as_array, check_numbers
 from biqe.query.queryset import AnswerSets
 
 TIE_RULES = ("realistic", "optimistic", "pessimistic")
@@ -92,13 +93,8 @@ def rank_targets(scores: torch.Tensor, gold: NDArray[np.integer], filters: Answe
         stop = min(start + step, rows)
         size = stop - start
         # numpy from here on: torch counts a boolean row ten times as slowly.
-        part = _array(scores[start:stop])  # (rows, E)
-        if np.isnan(part.max(axis=1)).any():  # the maximum of a row with a NaN is NaN
-            row = start + int(np.isnan(part).any(axis=1).argmax())
-            raise InvalidOption(
-                f"scores of target {row:,} hold NaN; every score must be a number",
-                hint="a model that gives NaN has usually diverged in training; lower its learning rate",
-            )
+        part = as_array(scores[start:stop])  # (rows, E)
+        check_numbers(part, start)
         gold_scores = part[np.arange(size), gold[start:stop]]
         above = _count_rows(np.greater(part, gold_scores[:, None], out=buffer[:size]))
         at_least = _count_rows(np.greater_equal(part, gold_scores[:, None], out=buffer[:size]))
@@ -117,12 +113,6 @@ def rank_targets(scores: torch.Tensor, gold: NDArray[np.integer], filters: Answe
     optimistic = better + 1
     pessimistic = better + equal  # the gold is one of its own equals
     return Ranks(optimistic, (optimistic + pessimistic) / 2, pessimistic, entities - removed)
-
-
-def _array(scores: torch.Tensor) -> NDArray[np.floating]:
-    if scores.dtype not in (torch.float32, torch.float64):
-        scores = scores.float()  # numpy knows no bfloat16
-    return scores.cpu().numpy()
 
 
 def _count_rows(mask: NDArray[np.bool_]) -> NDArray[np.int64]:

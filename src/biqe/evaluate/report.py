@@ -5,31 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from biqe.errors import InvalidOption, RunFailed, UnreadableFile
-from biqe.evaluate.metrics import METRICS
 from biqe.evaluate.protocols import Summary
+from biqe.evaluate.report_table import lines
+from biqe.evaluate.scoring import Skipped
 from biqe.models.store import write_whole
 
 FORMAT = "biqe-report"
-VERSION = 1
-WIDTH = 80
-_REASONS = 6
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """Queries that were not ranked, for one reason."""
-
-    reason: str
-    queries: int
-    examples: tuple[int, ...]
-    """Numbers of the first few, from 0."""
+VERSION = 2
+"""Version 2 added ``by_shape``, ``mean_over`` and ``machine``; files of version 1 (``cq`` only) are read too."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +26,26 @@ class Report:
     """One model on one query set under one protocol. Figures are printed realistic and stored for all tie rules."""
 
     protocol: str
+    """``cq``, ``q2b`` or ``bio``."""
     protocol_version: int
     model: str
     filter_graph: str
-    """Where the other true values of a target come from: ``complete``, ``split`` or ``reach``."""
+    """Where the other true values of a target come from: ``complete``, ``split`` or ``reach`` in ``cq``;
+    ``answers``, all other answers of the question, in ``q2b``; ``none`` in ``bio``, which samples negatives."""
     overall: Summary
-    """Over all ranked targets: the figure to compare with published ones."""
-    macro: Summary
-    """Each query's mean first, then the mean over queries."""
-    by_position: Mapping[str, Summary]
-    by_kind: Mapping[str, Summary]
-    by_targets: Mapping[str, Summary]
+    """The figure to compare with published ones: over all ranked targets in ``cq``, the mean over ``mean_over`` in
+    ``q2b`` and ``bio``."""
+    macro: Summary | None = None
+    """In ``cq``: each query's mean first, then the mean over queries."""
+    by_position: Mapping[str, Summary] = field(default_factory=dict)
+    by_kind: Mapping[str, Summary] = field(default_factory=dict)
+    by_targets: Mapping[str, Summary] = field(default_factory=dict)
     """By number of ranked targets in the query."""
-    counts: Mapping[str, int]
+    by_shape: Mapping[str, Summary] = field(default_factory=dict)
+    """In ``q2b`` and ``bio``, in the order of the benchmark's table."""
+    mean_over: tuple[str, ...] = ()
+    """The entries of ``by_shape`` that ``overall`` is the mean of."""
+    counts: Mapping[str, int] = field(default_factory=dict)
     """``queries`` and ``targets`` asked, ``ranked_queries`` and ``ranked_targets``, ``targets_without_gold``."""
     skipped: tuple[Skipped, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -59,37 +55,42 @@ class Report:
     """What the caller adds: names of folders, what a reader left out."""
     seconds: float = 0.0
     queries_per_second: float = 0.0
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    """Processor, threads, allocator, largest memory."""
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Figures over all targets by tie rule and metric: ``report.metrics["realistic"]["mrr"]``."""
+        """Headline figures by tie rule and metric: ``report.metrics["realistic"]["mrr"]``."""
         return self.overall.metrics
 
     def value(self, name: str, tie_rule: str = "realistic") -> float:
-        """One figure over all targets: ``mrr``, ``hits@1``, ``hits@3`` or ``hits@10``."""
+        """One headline figure: ``mrr``, ``hits@1``, ``hits@3`` or ``hits@10``; ``auc`` or ``apr`` in ``bio``."""
         try:
             return self.overall.metrics[tie_rule][name]
         except KeyError:
-            allowed = f"metrics {', '.join(METRICS)}; tie rules {', '.join(self.overall.metrics)}"
+            held = ", ".join(self.overall.metrics["realistic"])
+            allowed = f"metrics {held}; tie rules {', '.join(self.overall.metrics)}"
             raise InvalidOption(f"a report has no {tie_rule} {name!r}; it has {allowed}") from None
 
     def to_json(self) -> dict[str, Any]:
         """The report as dicts, lists, strings and numbers only."""
-        return {"format": FORMAT, "version": VERSION, **_plain(self)}
+        return {"format": FORMAT, "version": VERSION, **plain(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Report:
-        """The report that ``to_json`` wrote."""
+        """The report that ``to_json`` wrote, now or in version 1."""
         if data.get("format") != FORMAT:
             raise UnreadableFile(f"this is not a report: its format must be {FORMAT!r}. Got {data.get('format')!r}")
-        if data.get("version") != VERSION:
-            raise UnreadableFile(f"report version must be {VERSION}. Got {data.get('version')!r}")
+        if data.get("version") not in (1, VERSION):
+            raise UnreadableFile(f"report version must be 1 or {VERSION}. Got {data.get('version')!r}")
         values = {key: value for key, value in data.items() if key not in ("format", "version")}
-        for name in ("overall", "macro"):
-            values[name] = _summary(values[name])
-        for name in ("by_position", "by_kind", "by_targets"):
-            values[name] = {key: _summary(part) for key, part in values[name].items()}
+        values["overall"] = _summary(values["overall"])
+        if values.get("macro") is not None:
+            values["macro"] = _summary(values["macro"])
+        for name in ("by_position", "by_kind", "by_targets", "by_shape"):
+            values[name] = {key: _summary(part) for key, part in values.get(name, {}).items()}
+        values["mean_over"] = tuple(values.get("mean_over", ()))
         values["skipped"] = tuple(
             Skipped(part["reason"], part["queries"], tuple(part["examples"])) for part in values["skipped"]
         )
@@ -123,74 +124,19 @@ class Report:
 
     def to_table(self) -> str:
         """Plain text of at most 80 columns: realistic figures, what was left out, how it was made."""
-        return "\n".join(line.rstrip() for line in self._lines()) + "\n"
-
-    def _lines(self) -> Iterator[str]:
-        level = self.settings.get("level", 0.95)
-        interval = f"{100 * level:g}% interval"
-        yield from _wrapped(
-            f"{self.model}, protocol {self.protocol} version {self.protocol_version}, filters from the "
-            f"{_FILTERS.get(self.filter_graph, self.filter_graph)}"
-        )
-        yield ""
-        yield f"{'':<20}{'targets':>9}{'MRR':>8}  {interval:<14}{'HITS@1':>8}{'HITS@3':>8}{'HITS@10':>9}"
-        yield _row("all targets", self.overall)
-        for name, summary in self.by_position.items():
-            yield _row(f"  {name}", summary)
-        if len(self.by_kind) > 1:
-            for name, summary in self.by_kind.items():
-                yield _row(f"  {name} queries", summary)
-        if len(self.by_targets) > 1:
-            for name, summary in self.by_targets.items():
-                yield _row(f"  {name} target{'s' if name != '1' else ''}", summary)
-        yield _row("mean of query means", self.macro)
-        yield ""
-        worst, best = (self.overall.metrics[rule]["mrr"] for rule in ("pessimistic", "optimistic"))
-        yield from _wrapped(f"ties realistic; MRR is {worst:.4f} if every tie is lost and {best:.4f} if won")
-        yield from _wrapped(
-            f"ranked {self.counts['ranked_targets']:,} of {self.counts['targets']:,} targets in "
-            f"{self.counts['ranked_queries']:,} of {self.counts['queries']:,} queries, {self.seconds:.1f} s, "
-            f"{self.queries_per_second:,.0f} queries/s"
-        )
-        if self.counts.get("targets_without_gold"):
-            yield from _wrapped(f"not ranked: {self.counts['targets_without_gold']:,} targets without a gold entity")
-        for part in self.skipped[:_REASONS]:
-            yield from _wrapped(f"skipped: {part.queries:,} queries, {part.reason}")
-        if len(self.skipped) > _REASONS:
-            rest = sum(part.queries for part in self.skipped[_REASONS:])
-            yield f"skipped: {rest:,} queries for {len(self.skipped) - _REASONS:,} more reasons, listed in the JSON"
-        for reason, count in self.notes.get("left_out", {}).items():
-            yield from _wrapped(f"left out on reading: {count:,} × {reason}")
+        return "\n".join(line.rstrip() for line in lines(self)) + "\n"
 
 
-_FILTERS = {
-    "complete": "complete graph (train + valid + test)",
-    "split": "split's own graph",
-    "reach": "complete graph by reachability from the source alone",
-}
-
-
-def _row(name: str, summary: Summary) -> str:
-    figures = summary.metrics["realistic"]
-    low, high = summary.intervals.get("mrr", (None, None))
-    interval = "" if low is None else f"{low:.3f} - {high:.3f}"
-    return (
-        f"{name:<20}{summary.targets:>9,}{figures['mrr']:>8.3f}  {interval:<14}"
-        f"{figures['hits@1']:>8.3f}{figures['hits@3']:>8.3f}{figures['hits@10']:>9.3f}"
-    )
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, subsequent_indent="  ")
-
-
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A dataclass, and what it holds, as dicts, lists, strings and numbers only."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+        return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # an array, or one number of it
+        return value.tolist()
     return value
 
 

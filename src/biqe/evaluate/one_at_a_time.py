@@ -1,0 +1,220 @@
+"""Predicting one target after the other, against predicting all of them in one shot.
+
+Paper: section "Analysis" and the table "Predicting one entity at a time (and not jointly) hurts accuracy". The
+targets of a query take turns, the one closest to the sources first: by depth, the longest way from a root, and by
+node number where depths are equal (on a path there is one order; on a DAG this is one of several). At its turn a
+target is ranked as usual, all later targets still being [MASK]; then the entity that the model puts first, right or
+wrong, takes its place in the query, and the next target is asked for. A wrong early guess misleads the later ones.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from biqe.errors import EmptyResult
+from biqe.evaluate.protocols import CqFigures, Summary, cq
+from biqe.evaluate.ranks import Ranks, rank_targets
+from biqe.evaluate.report import plain
+from biqe.evaluate.scoring import (
+    Progress,
+    Skipped,
+    at_rest,
+    batch_size,
+    batches,
+    by_reason,
+    check_shape,
+    filters_of,
+    supported,
+)
+from biqe.evaluate.targets import rank_queries
+from biqe.query.dag import analyse
+from biqe.query.queryset import AnswerSets, QuerySet
+
+if TYPE_CHECKING:
+    from biqe.models._contract import QueryModel
+
+
+@dataclass(frozen=True)
+class OneAtATime:
+    """The same targets of the same queries, predicted in two ways; averaged as in protocol ``cq``."""
+
+    model: str
+    filter_graph: str
+    overall: Summary
+    """Predicted one at a time; each target counts once."""
+    joint: Summary
+    """The same targets predicted in one shot."""
+    by_position: dict[str, Summary]
+    """One at a time, by position of the target."""
+    by_turn: dict[str, Summary]
+    """One at a time, by turn: ``1`` for the targets that were asked first."""
+    joint_by_turn: dict[str, Summary]
+    """The same targets in one shot. The first turn is the same both ways."""
+    counts: dict[str, int]
+    """``queries``, ``ranked_queries``, ``ranked_targets``."""
+    skipped: tuple[Skipped, ...]
+    """Queries that the model does not support, as a whole or with some of its targets filled in."""
+    seconds: float
+    queries_per_second: float
+    """One at a time: queries, not turns."""
+
+    @property
+    def gap(self) -> dict[str, float]:
+        """By metric, what is lost by predicting one at a time (ties realistic)."""
+        one = self.overall.metrics["realistic"]
+        return {metric: value - one[metric] for metric, value in self.joint.metrics["realistic"].items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Dicts, lists, strings and numbers only."""
+        return {"format": "biqe-analysis", "analysis": "one-at-a-time", **plain(self), "gap": self.gap}
+
+
+def one_at_a_time(
+    model: QueryModel,
+    queries: QuerySet,
+    *,
+    filter_graph: str = "complete",
+    strict: bool = False,
+    batch_targets: int | None = None,
+    bootstrap: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+    progress: Progress | None = None,
+) -> OneAtATime:
+    """Both ways of predicting the targets of ``queries``, compared; filters and options as in ``evaluate``.
+
+    Batched: turn i is asked for all queries that have more than i targets. ``progress`` counts queries times turns.
+    """
+    joint = rank_queries(model, queries, filter_graph=filter_graph, strict=strict, batch_targets=batch_targets)
+    start = time.perf_counter()
+    numbers, iterative, turn_of, refused = _in_turns(
+        model, queries, filters_of(queries, filter_graph), strict, batch_size(model, batch_targets), progress
+    )
+    seconds = time.perf_counter() - start
+    owner = np.searchsorted(queries.target_offsets, numbers, side="right") - 1
+    kept = np.flatnonzero(~np.isin(owner, np.array(list(refused), np.int64)))
+    if len(kept) == 0:
+        reasons = "; ".join(f"{part.queries:,} queries: {part.reason}" for part in by_reason(refused))
+        raise EmptyResult(f"none of {len(queries):,} queries could be predicted one at a time. {reasons}".rstrip(" ."))
+    numbers, owner, turn_of, iterative = numbers[kept], owner[kept], turn_of[kept], iterative.take(kept)
+    at_once = joint.ranks.take(np.searchsorted(joint.targets, numbers))
+
+    def figures(ranks: Ranks, members: NDArray[np.int64]) -> CqFigures:
+        nodes = queries.target_nodes[numbers[members]]
+        return cq(
+            ranks.take(members),
+            owner[members],
+            queries.roles[nodes],
+            queries.kinds[owner[members]],
+            draws=bootstrap,
+            seed=seed,
+            level=level,
+        )
+
+    everything = np.arange(len(numbers))
+    whole = figures(iterative, everything)
+    turns = {str(turn + 1): np.flatnonzero(turn_of == turn) for turn in np.unique(turn_of).tolist()}
+    return OneAtATime(
+        model=model.name,
+        filter_graph=filter_graph,
+        overall=whole.overall,
+        joint=figures(at_once, everything).overall,
+        by_position=whole.by_position,
+        by_turn={turn: figures(iterative, members).overall for turn, members in turns.items()},
+        joint_by_turn={turn: figures(at_once, members).overall for turn, members in turns.items()},
+        counts={
+            "queries": len(queries),
+            "ranked_queries": len(np.unique(owner)),
+            "ranked_targets": len(numbers),
+        },
+        skipped=by_reason(dict(sorted(refused.items()))),
+        seconds=seconds,
+        queries_per_second=len(np.unique(owner)) / seconds,
+    )
+
+
+def _in_turns(
+    model: QueryModel,
+    queries: QuerySet,
+    filters: AnswerSets,
+    strict: bool,
+    size: int,
+    progress: Progress | None,
+) -> tuple[NDArray[np.int64], Ranks, NDArray[np.int64], dict[int, str]]:
+    """Numbers, ranks and turns of the targets with a gold entity; and the queries that were refused on the way."""
+    gold = queries.gold[queries.target_nodes]
+    rows, refused = supported(model, queries, strict)
+    turns, orders = _orders(queries, rows)
+    nodes = queries.nodes.copy()
+    total, done = int(np.diff(queries.target_offsets)[rows].sum()), 0
+
+    ranks: list[Ranks] = []
+    ranked: list[NDArray[np.int64]] = []
+    with at_rest(model):
+        for turn in range(turns):
+            rows = rows[[len(orders[row]) > turn for row in rows.tolist()]]
+            if len(rows) == 0:
+                break
+            asked = replace(queries, nodes=nodes, filters={}).take(rows)
+            able, newly_refused = supported(model, asked, strict)
+            refused |= {int(rows[place]): f"after {turn} of its targets was filled in: {reason}"
+                        for place, reason in newly_refused.items()}  # fmt: skip
+            rows, asked = rows[able], asked.take(able)
+            if len(rows) == 0:
+                break
+            encoded = model.encode(asked)
+            left = np.diff(asked.target_offsets)  # targets not yet filled in
+            for part in batches(np.asarray(encoded.sizes), left, size):
+                scores = model.scores(encoded.batch(part))
+                check_shape(model, scores, int(left[part].sum()))
+                numbers = np.array([orders[row][turn] for row in rows[part].tolist()])  # in the set's target order
+                places = np.cumsum(left[part]) - left[part] + _places(nodes, queries, rows[part], numbers)
+                own = scores[torch.from_numpy(places)]  # (queries, E)
+                known = np.flatnonzero(gold[numbers] >= 0)
+                ranks.append(rank_targets(own[torch.from_numpy(known)], gold[numbers[known]],
+                                          filters.take(numbers[known])))  # fmt: skip
+                ranked.append(numbers[known])
+                # A query of a later batch has other nodes, so filling in now disturbs nobody.
+                nodes[queries.target_nodes[numbers]] = own.argmax(1).numpy().astype(nodes.dtype)
+                done += len(part)
+                if progress is not None:
+                    progress(done, total)
+
+    numbers = np.concatenate([np.zeros(0, np.int64), *ranked])
+    its_turn = {number: turn for order in orders.values() for turn, number in enumerate(order)}
+    return numbers, Ranks.join(ranks), np.array([its_turn[n] for n in numbers.tolist()], np.int64), refused
+
+
+def _orders(queries: QuerySet, rows: NDArray[np.int64]) -> tuple[int, dict[int, list[int]]]:
+    """The largest number of turns, and the targets of each query, as numbers in the set, closest to a source first."""
+    first = queries.target_offsets
+    orders: dict[int, list[int]] = {}
+    for row in rows.tolist():
+        query = queries[row]
+        depths = analyse(query).depths
+        # Models of the contract read acyclic queries only; for any other the order of nodes must do.
+        closest = sorted(range(len(query.targets)),
+                         key=lambda place: (depths[query.targets[place]] if depths else 0, place))  # fmt: skip
+        orders[row] = [int(first[row]) + place for place in closest]
+    return max(map(len, orders.values()), default=0), orders
+
+
+def _places(
+    nodes: NDArray[np.int32], queries: QuerySet, rows: NDArray[np.int64], numbers: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Where the target stands among those of its query that are not yet filled in."""
+    first = queries.target_offsets[rows]
+    targets = queries.target_nodes
+    return np.array(
+        [
+            np.count_nonzero(nodes[targets[start:number]] < 0)
+            for start, number in zip(first.tolist(), numbers.tolist(), strict=True)
+        ],
+        np.int64,
+    )

@@ -1,0 +1,118 @@
+"""Models and questions whose scores are known beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from biqe.benchmarks.shaped import ShapedQueries
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery
+from biqe.query.queryset import AnswerSets, QuerySet
+
+
+@dataclass(frozen=True)
+class Answer:
+    yes: bool
+    reason: str = ""
+    hint: str | None = None
+
+
+class Encoded:
+    def __init__(self, queries):
+        self.queries = queries
+        self.sizes = np.diff(queries.edge_offsets)
+
+    def batch(self, rows):
+        assert len(np.unique(self.sizes[rows])) <= 1, "a batch holds queries of one size"
+        return self.queries.take(rows)
+
+
+class Scripted(nn.Module):
+    """Gives each query the scores that ``script`` says; asks nothing of weights."""
+
+    name = "scripted"
+
+    def __init__(self, script, entities, relations=5, refuse=lambda query: None):
+        super().__init__()
+        self.script = script
+        self.entity_count = entities
+        self.relation_count = relations
+        self.refuse = refuse
+        self.asked = 0
+
+    def supports(self, query, *, strict=True):
+        self.asked += 1
+        reason = self.refuse(query)
+        return Answer(reason is None, reason or "")
+
+    def encode(self, queries):
+        assert not queries.filters, "a model must not see the answers"
+        return Encoded(queries)
+
+    def encoder(self, queries):
+        return self.encode(queries).batch(np.arange(len(queries)))
+
+    def scores(self, batch):
+        assert not self.training
+        assert not torch.is_grad_enabled()
+        rows = [self.script(query, target) for query in batch for target in query.targets]
+        return torch.tensor(np.array(rows), dtype=torch.float32).reshape(len(rows), -1)
+
+
+def sets(values) -> AnswerSets:
+    """One sorted set for each of the given collections."""
+    chosen = [np.array(sorted(part), np.int32) for part in values]
+    offsets = np.cumsum([0, *map(len, chosen)]).astype(np.int64)
+    return AnswerSets(offsets, np.concatenate([np.zeros(0, np.int32), *chosen]))
+
+
+def one_hop(entity, relation=0):
+    return BoundQuery((entity, TARGET), ((0, relation, 1),), (1,))
+
+
+def two_hops(entity, first=0, second=1):
+    return BoundQuery((entity, HIDDEN, TARGET), ((0, first, 1), (1, second, 2)), (2,))
+
+
+def questions(rows_of, shape, shapes, **answers) -> ShapedQueries:
+    """Questions from the conjunctive rows of each."""
+    owner = [number for number, rows in enumerate(rows_of) for _ in rows]
+    return ShapedQueries(
+        QuerySet.of([row for rows in rows_of for row in rows]),
+        np.array(owner, np.int64),
+        tuple(shapes),
+        np.array(shape, np.int8),
+        **{name: None if value is None else sets(value) for name, value in answers.items()},
+    )
+
+
+@pytest.fixture
+def make():
+    """What tests build questions and models from."""
+    from types import SimpleNamespace
+
+    return SimpleNamespace(
+        Scripted=Scripted, sets=sets, one_hop=one_hop, two_hops=two_hops, questions=questions, Encoded=Encoded
+    )
+
+
+@pytest.fixture
+def small_biqe():
+    """Function from options to an untrained encoder whose outputs are far from uniform."""
+    from biqe.models.biqe import BiQE, Config
+
+    def build(entities=30, relations=4, **options):
+        torch.manual_seed(0)
+        model = BiQE(
+            Config(**{"width": 16, "layers": 2, "heads": 2, "feed_forward": 32, **options}), entities, relations
+        )
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+        return model.eval()
+
+    return build

@@ -1,0 +1,178 @@
+"""Protocol bio: an example by hand, equal roads to AUC and APR, and what its report says."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biqe.errors import EmptyResult, InvalidOption, VocabularyMismatch
+from biqe.evaluate import Report, evaluate_bio
+from biqe.evaluate.auc_apr import PairScores, bio
+from biqe.evaluate.pairs import true_answers
+
+# The worked example has eight entities and four questions; the true answer of each is e0.
+#
+#   1-chain, two questions, scores e0..e7:
+#     question 0:  5 4 3 2 1 0 0 0   one random negative e1 (4)
+#                  APR: 5 > 4: 1/1
+#     question 1:  2 9 2 1 0 0 0 0   one random negative e2 (2)
+#                  APR: 2 ties with 2: 1/2
+#     AUC pools true answers {5, 2} and negatives {4, 2}: 5>4, 5>2, 2<4, 2=2 gives (1 + 1 + 0 + 1/2) / 4 = 5/8
+#     APR = (1 + 1/2) / 2 = 3/4
+#   2-inter, two questions:
+#     question 2:  3 1 1 5 0 0 0 0   one random negative e1 (1), one hard negative e3 (5)
+#     question 3:  4 0 2 6 6 0 0 0   one random negative e2 (2), no hard negative
+#     random AUC: {3, 4} against {1, 2}: all four won, 1.   APR = 1
+#     hard, question 2 only: {3} against {5}: AUC 0, APR 0
+#   mean over 1-chain, 2-inter and 2-inter hard: AUC = (5/8 + 1 + 0) / 3 = 13/24, APR = (3/4 + 1 + 0) / 3 = 7/12
+SCORES = {
+    0: [5, 4, 3, 2, 1, 0, 0, 0],
+    1: [2, 9, 2, 1, 0, 0, 0, 0],
+    2: [3, 1, 1, 5, 0, 0, 0, 0],
+    3: [4, 0, 2, 6, 6, 0, 0, 0],
+}
+
+
+@pytest.fixture
+def example(make):
+    shaped = make.questions(
+        [[make.one_hop(anchor)] for anchor in range(4)], [0, 0, 1, 1], ("1-chain", "2-inter"),
+        answers=[{0}] * 4, negatives=[{1}, {2}, {1}, {2}], hard_negatives=[set(), set(), {3}, set()],
+    )  # fmt: skip
+    return make.Scripted(lambda query, target: SCORES[query.nodes[0]], 8), shaped
+
+
+def test_the_worked_example(example):
+    report = evaluate_bio(*example)
+    figures = {name: part.metrics["realistic"] for name, part in report.by_shape.items()}
+    assert figures == {
+        "1-chain": pytest.approx({"auc": 5 / 8, "apr": 3 / 4}),
+        "2-inter": pytest.approx({"auc": 1, "apr": 1}),
+        "2-inter hard": pytest.approx({"auc": 0, "apr": 0}),
+    }
+    assert report.value("auc") == pytest.approx(13 / 24)
+    assert report.value("apr") == pytest.approx(7 / 12)
+    # The one tie won or lost: AUC of 1-chain is 3/4 or 2/4, APR 1 or 1/2.
+    chain = report.by_shape["1-chain"].metrics
+    assert (chain["optimistic"]["auc"], chain["pessimistic"]["auc"]) == (3 / 4, 2 / 4)
+    assert (chain["optimistic"]["apr"], chain["pessimistic"]["apr"]) == (1, 1 / 2)
+    assert report.by_shape["2-inter hard"].queries == 1
+
+
+def test_apr_looks_at_all_negatives_and_auc_at_one(make):
+    # One question, true answer e0 with score 2; negatives score 1, 1, 3 and 2: below it two, equal one, of four.
+    # APR = (2 + 1/2) / 4 = 5/8. AUC is against one of them: 1, 0 or 1/2, by the seed.
+    shaped = make.questions([[make.one_hop(0)]], [0], ["1-chain"], answers=[{0}], negatives=[{1, 2, 3, 4}])
+    model = make.Scripted(lambda query, target: [2, 1, 1, 3, 2], 5)
+    reports = [evaluate_bio(model, shaped, seed=seed, bootstrap=0) for seed in range(12)]
+    assert {report.value("apr") for report in reports} == {5 / 8}
+    assert {report.value("auc") for report in reports} <= {0, 0.5, 1}
+    assert len({report.value("auc") for report in reports}) > 1
+    assert reports[3].overall == evaluate_bio(model, shaped, seed=3, bootstrap=0).overall
+
+
+def pairs(positive, negatives, drawn):
+    """Scores from a list of negatives for each question and the place of the drawn one."""
+    offsets = np.cumsum([0, *map(len, negatives)])
+    flat = np.array([score for part in negatives for score in part], float)
+    return PairScores(np.array(positive, float), offsets, flat, offsets[:-1] + np.array(drawn))
+
+
+@given(st.data())
+def test_equal_to_comparing_every_pair(data):
+    score = st.integers(-3, 3).map(float)
+    count = data.draw(st.integers(1, 8))
+    positive = data.draw(st.lists(score, min_size=count, max_size=count))
+    negatives = data.draw(st.lists(st.lists(score, min_size=1, max_size=4), min_size=count, max_size=count))
+    drawn = [data.draw(st.integers(0, len(part) - 1)) for part in negatives]
+    found = bio({"t": (pairs(positive, negatives, drawn), None)}, draws=0).overall.metrics["realistic"]
+
+    def won(a, b):
+        return 1.0 if a > b else 0.5 if a == b else 0.0
+
+    one_each = [part[place] for part, place in zip(negatives, drawn, strict=True)]
+    assert found["auc"] == pytest.approx(np.mean([won(a, b) for a in positive for b in one_each]))
+    each = [np.mean([won(a, b) for b in part]) for a, part in zip(positive, negatives, strict=True)]
+    assert found["apr"] == pytest.approx(np.mean(each))
+
+
+def test_draws_are_what_drawing_questions_gives():
+    rng = np.random.default_rng(5)
+    positive, negatives = rng.normal(0.5, 1, 30), [rng.normal(0, 1, 3).tolist() for _ in range(30)]
+    scores = pairs(positive, negatives, [0] * 30)
+    found = bio({"t": (scores, None)}, draws=400, seed=7).overall.intervals
+    draws = np.random.default_rng(7).integers(30, size=(400, 30))
+    first = np.array([part[0] for part in negatives])
+    share = np.array([np.mean(np.array(part) < a) for a, part in zip(positive, negatives, strict=True)])
+    aucs = [np.mean(positive[drawn][:, None] > first[drawn][None]) for drawn in draws]
+    assert found["auc"] == pytest.approx(np.percentile(aucs, [2.5, 97.5]).tolist())
+    assert found["apr"] == pytest.approx(np.percentile(share[draws].mean(axis=1), [2.5, 97.5]).tolist())
+
+
+def test_a_constant_score_is_worth_one_half(make):
+    shaped = make.questions([[make.one_hop(n)] for n in range(4)], [0, 0, 1, 1], ("1-chain", "2-inter"),
+                            answers=[{0}] * 4, negatives=[{1, 2}] * 4,
+                            hard_negatives=[set(), set(), {3}, {3}])  # fmt: skip
+    report = evaluate_bio(make.Scripted(lambda query, target: np.zeros(8), 8), shaped)
+    assert {metric: report.value(metric) for metric in ("auc", "apr")} == {"auc": 0.5, "apr": 0.5}
+    assert report.value("auc", "optimistic") == 1
+    assert report.value("auc", "pessimistic") == 0
+
+
+def test_what_the_report_says(example, tmp_path):
+    report = evaluate_bio(*example, bootstrap=50)
+    assert (report.protocol, report.filter_graph) == ("bio", "none")
+    assert report.mean_over == ("1-chain", "2-inter", "2-inter hard")
+    report.save(tmp_path / "r.json")
+    assert Report.load(tmp_path / "r.json") == report
+    table = report.to_table()
+    assert max(map(len, table.splitlines())) <= 80
+    for words in ("AUC", "APR", "2-inter hard", "mean of 3", "negatives", "protocol bio version 1"):
+        assert words in table
+    for part in report.by_shape.values():
+        for metric, (low, high) in part.intervals.items():
+            assert low <= part.metrics["realistic"][metric] <= high
+    with pytest.raises(InvalidOption, match="it has metrics auc, apr"):
+        report.value("mrr")
+
+
+def test_what_cannot_be_compared_is_counted(example, make):
+    model, shaped = example
+    changed = replace(shaped, negatives=make.sets([set(), {2}, {1}, {2}]), answers=make.sets([{0}, {0, 1}, {0}, {0}]))
+    report = evaluate_bio(model, changed)
+    assert {part.reason: part.queries for part in report.skipped} == {
+        "no negative was sampled": 1,
+        "no single true answer": 1,
+    }
+    assert list(report.by_shape) == ["2-inter", "2-inter hard"]
+    with pytest.raises(EmptyResult, match="no negative was sampled"):
+        evaluate_bio(model, replace(shaped, negatives=make.sets([set()] * 4)))
+
+
+def test_the_true_answer_is_the_gold_entity_then_the_only_hard_then_the_only_answer(make):
+    rows = [[make.one_hop(0), make.one_hop(1)], [make.one_hop(1)], [make.one_hop(2)], [make.one_hop(3)]]
+    shaped = make.questions(rows, [0] * 4, ["1-chain"], answers=[{5}, {1, 4}, {6}, {1, 2}],
+                            hard=[{5}, {4}, set(), {1, 2}])  # fmt: skip
+    gold = shaped.rows.gold.copy()
+    gold[shaped.rows.target_nodes[0]] = 7
+    assert true_answers(replace(shaped, rows=replace(shaped.rows, gold=gold))).tolist() == [7, 4, 6, -1]
+
+
+def test_bad_input(example, make):
+    model, shaped = example
+    with pytest.raises(InvalidOption, match="needs sampled negatives"):
+        evaluate_bio(model, replace(shaped, negatives=None))
+    with pytest.raises(VocabularyMismatch, match="random negative 99"):
+        evaluate_bio(model, replace(shaped, negatives=make.sets([{99}] * 4)))
+    with pytest.raises(InvalidOption, match="NaN"):
+        evaluate_bio(make.Scripted(lambda query, target: np.full(8, np.nan), 8), shaped)
+    with pytest.raises(InvalidOption, match="NaN"):
+        pairs([np.nan], [[0.0]], [0])
+    with pytest.raises(InvalidOption, match="need 2 offsets"):
+        PairScores(np.zeros(1), np.zeros(1, int), np.zeros(0), np.zeros(1, int))
+    with pytest.raises(InvalidOption, match="must be the same"):
+        bio({"t": (pairs([1.0], [[0.0]], [0]), pairs([1.0, 2.0], [[0.0], [0.0]], [0, 0]))})
+    with pytest.raises(EmptyResult):
+        bio({"t": (PairScores(np.zeros(1), np.zeros(2, int), np.zeros(0), np.zeros(1, int)), None)})

@@ -1,0 +1,172 @@
+"""Ranks of hard answers: one sort a question equals one pass an answer, unions take the better row."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biqe.errors import InvalidOption, RunFailed, VocabularyMismatch
+from biqe.evaluate import rank_questions, rank_targets
+from biqe.evaluate.questions import rank_answers
+from biqe.query.queryset import AnswerSets
+
+E = 23
+
+
+def script(query, target):
+    rng = np.random.default_rng([abs(hash((query.nodes, query.edges))), target])
+    return rng.integers(0, 8, E)  # small integers: ties are common
+
+
+def random_questions(make, count=40, seed=0):
+    """One- and two-hop questions and unions of both kinds of rows, with random answers."""
+    rng = np.random.default_rng(seed)
+    rows, shape, answers, hard = [], [], [], []
+    for _ in range(count):
+        kind = int(rng.integers(3))
+        anchor, other = rng.integers(0, E, 2).tolist()
+        rows.append(
+            [[make.one_hop(anchor)], [make.two_hops(anchor)], [make.one_hop(anchor), make.two_hops(other)]][kind]
+        )
+        shape.append(kind)
+        all_answers = rng.choice(E, rng.integers(1, 12), replace=False)
+        answers.append(all_answers)
+        hard.append(all_answers[: rng.integers(0, len(all_answers) + 1)])
+    return make.questions(rows, shape, ("1p", "2p", "2u"), answers=answers, hard=hard)
+
+
+def plain_way(shaped, candidates=None):
+    """Each hard answer by itself, through rank_targets."""
+    found = []
+    for question in range(len(shaped)):
+        rows = [shaped.rows[row] for row in np.flatnonzero(shaped.owner == question)]
+        scores = np.max([script(row, row.targets[0]) for row in rows], axis=0).astype(np.float32)
+        removed = set(shaped.answers[question].tolist())
+        if candidates is not None:
+            removed |= set(range(E)) - set(candidates.tolist())
+        for answer in shaped.hard[question].tolist():
+            values = np.array(sorted(removed - {answer}), np.int32)
+            ranks = rank_targets(torch.tensor(scores[None]), np.array([answer]),
+                                 AnswerSets(np.array([0, len(values)]), values))  # fmt: skip
+            found.append((question, answer, ranks.optimistic[0], ranks.realistic[0], ranks.pessimistic[0],
+                          ranks.candidates[0]))  # fmt: skip
+    return found
+
+
+def rows_of(ranked):
+    return list(zip(ranked.questions.tolist(), ranked.answers.tolist(), ranked.ranks.optimistic.tolist(),
+                    ranked.ranks.realistic.tolist(), ranked.ranks.pessimistic.tolist(),
+                    ranked.ranks.candidates.tolist(), strict=True))  # fmt: skip
+
+
+@pytest.mark.parametrize("batch_targets", [1, 3, 1000])
+def test_equal_to_ranking_answer_by_answer(make, batch_targets):
+    shaped = random_questions(make)
+    ranked = rank_questions(make.Scripted(script, E), shaped, batch_targets=batch_targets)
+    assert rows_of(ranked) == plain_way(shaped)
+
+
+def test_candidates(make):
+    shaped = random_questions(make)
+    candidates = np.union1d(shaped.hard.values, np.arange(0, E, 3))
+    ranked = rank_questions(make.Scripted(script, E), shaped, candidates=candidates)
+    assert rows_of(ranked) == plain_way(shaped, candidates)
+
+
+@given(st.data())
+def test_sorting_equals_counting(data):
+    entities = data.draw(st.integers(1, 12))
+    numbers = st.sampled_from([-np.inf, -1.5, -1.0, -0.5, 0.0, np.inf])
+    scores = np.array(data.draw(st.lists(numbers, min_size=entities, max_size=entities)), np.float32)
+    answers = data.draw(st.sets(st.integers(0, entities - 1)))
+    hard = data.draw(st.sets(st.integers(0, entities - 1), min_size=1))
+
+    def one(values):
+        return AnswerSets(np.array([0, len(values)]), np.array(sorted(values), np.int32))
+
+    ranks = rank_answers(scores[None].copy(), one(answers), one(hard))
+    others = [scores[e] for e in range(entities) if e not in answers | hard]
+    for place, answer in enumerate(sorted(hard)):
+        better, equal = sum(s > scores[answer] for s in others), sum(s == scores[answer] for s in others)
+        assert (ranks.optimistic[place], ranks.pessimistic[place]) == (better + 1, better + equal + 1)
+        assert ranks.candidates[place] == len(others) + 1
+
+
+def test_order_of_questions_changes_nothing(make):
+    shaped = random_questions(make)
+    order = np.random.default_rng(1).permutation(len(shaped))
+    before, after = (rank_questions(make.Scripted(script, E), part) for part in (shaped, shaped.take(order)))
+    assert [after.ranks.realistic[after.questions == place].tolist() for place in range(len(order))] == [
+        before.ranks.realistic[before.questions == question].tolist() for question in order
+    ]
+
+
+def test_what_cannot_be_ranked_is_counted(make):
+    shaped = random_questions(make)
+
+    def refuse(query):
+        return "two hops are too far" if len(query.edges) == 2 else None
+
+    model = make.Scripted(script, E, refuse=refuse)
+    ranked = rank_questions(model, shaped)
+    no_hard = np.diff(shaped.hard.offsets) == 0
+    too_far = (shaped.shape > 0) & ~no_hard  # a union falls with one of its rows
+    assert {part.reason: part.queries for part in ranked.skipped} == {
+        "no hard answer to rank": no_hard.sum(),
+        "two hops are too far": too_far.sum(),
+    }
+    assert set(ranked.questions.tolist()) == set(np.flatnonzero(~no_hard & ~too_far).tolist())
+    assert model.asked == 2, "a model is asked once for each structure"
+
+
+def test_nothing_to_rank_gives_no_ranks(make):
+    ranked = rank_questions(make.Scripted(script, E, refuse=lambda query: "tired"), random_questions(make))
+    assert len(ranked.ranks) == len(ranked.questions) == 0
+
+
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        (np.array([0, E]), "must be in"),
+        (np.array([-1]), "must be in"),
+        (np.array([0.5]), "array of entity ids"),
+        (np.zeros((2, 2), int), "array of entity ids"),
+        (np.zeros(0, int), "array of entity ids"),
+        (np.array([0]), "hard answers are not among the 1 candidates"),
+    ],
+)
+def test_bad_candidates(make, candidates, message):
+    with pytest.raises(InvalidOption, match=message):
+        rank_questions(make.Scripted(script, E), random_questions(make), candidates=candidates)
+
+
+def test_bad_scores_and_sets(make):
+    shaped = random_questions(make)
+    with pytest.raises(InvalidOption, match="NaN"):
+        rank_questions(make.Scripted(lambda query, target: np.full(E, np.nan), E), shaped)
+    with pytest.raises(RunFailed, match="shape"):
+        rank_questions(make.Scripted(lambda query, target: np.zeros(E - 1), E), shaped)
+    for name in ("answers", "hard"):
+        with pytest.raises(InvalidOption, match="needs the .*answers of every question"):
+            rank_questions(make.Scripted(script, E), replace(shaped, **{name: None}))
+    with pytest.raises(VocabularyMismatch, match="the model knows 20 entities"):
+        rank_questions(make.Scripted(lambda query, target: np.zeros(20), 20), shaped)
+    with pytest.raises(InvalidOption, match="exactly one target"):
+        twice = make.questions([[replace(make.two_hops(0), nodes=(0, -1, -1), targets=(1, 2))]], [0], ["2p"],
+                               answers=[{1}], hard=[{1}])  # fmt: skip
+        rank_questions(make.Scripted(script, E), twice)
+    with pytest.raises(InvalidOption, match="must rise"):
+        rank_questions(make.Scripted(script, E), replace(shaped, owner=shaped.owner[::-1].copy()))
+
+
+def test_training_mode_is_given_back(make):
+    model = make.Scripted(script, E).train()
+    rank_questions(model, random_questions(make))
+    assert model.training
+    model.script = lambda query, target: np.full(E, np.nan)
+    with pytest.raises(InvalidOption):
+        rank_questions(model, random_questions(make))
+    assert model.training
