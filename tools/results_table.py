@@ -1,12 +1,14 @@
-"""Write the results section of README.md from the files in results/, or check that it is up to date.
+"""Write RESULTS.md and the results section of README.md from the files in results/, or check them.
 
-A result is a JSON file anywhere below results/, written by a program of this repository, of one of two kinds:
+A result is a JSON file anywhere below results/, written by a program of this repository, of one of three kinds:
 
+    table      what ``biqe reproduce`` writes: RESULTS.md has every table, README.md the one figure that stands for
+               each row that was run; quick ones are left out
     accuracy   a report of ``biqe evaluate --json``, or ``{"name", "benchmark", "model", "settings", "metrics"}``
                with ``metrics`` holding mrr and hits@k; ``published`` may hold the paper's figures for the same
     speed      the last line of a benchmark: any object with ``ratio``, ours over the alternative
 
-Run without options to rewrite the section, with ``--check`` to compare only (exit code 1 if it differs).
+Run without options to rewrite both, with ``--check`` to compare only (exit code 1 if one differs).
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from biqe.reproduce import layout
+from biqe.reproduce import view as tables
+from biqe.reproduce.result import FORMAT as TABLE_RESULT
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
@@ -93,6 +99,8 @@ def section(folder: Path) -> str:
     for path in sorted(folder.rglob("*.json")):
         name = path.relative_to(folder).with_suffix("").as_posix()
         result = json.loads(path.read_text("utf-8"))
+        if result.get("format") == TABLE_RESULT:
+            continue
         if figures(result) is not None:
             accuracy.append(accuracy_row(name, result))
         elif "ratio" in result:
@@ -100,6 +108,7 @@ def section(folder: Path) -> str:
         else:
             raise SystemExit(f"{path}: neither a report (metrics with mrr) nor a benchmark (ratio)")
     parts = [
+        markdown(["table", "model", "figure", "ours", "published", "seeds", "budget"], headline_rows(folder)),
         markdown(
             [
                 "result",
@@ -121,6 +130,53 @@ def section(folder: Path) -> str:
     return text or "No results have been recorded yet.\n"
 
 
+HEAD = """# Results
+
+Written by `tools/results_table.py` from the files in `results/`, which `biqe reproduce` wrote; do not edit. How each
+table is made again: [docs/guides/reproduce.md](docs/guides/reproduce.md).
+
+Before you compare: ours are figures on **validation** queries and published ones on test queries, unless a line says
+otherwise. Ours are the mean ± standard deviation over seeds; with one seed there is no deviation. Settings, versions,
+machine and fingerprints of every figure are in its file.
+"""
+
+
+def results_page(folder: Path) -> str:
+    """RESULTS.md: every table, whether it was run or not."""
+    views, _ = tables.views(folder, quick=False)
+    return "\n".join([HEAD, *(layout.to_markdown(view) for view in views)])
+
+
+def headline_rows(folder: Path) -> list[list[str]]:
+    """The figure that stands for each recipe that was run."""
+    rows = []
+    for view in tables.views(folder, quick=False)[0]:
+        group, metric = view.table.headline
+        column = view.table.headline_column
+        for block in view.blocks:
+            ours = block.real
+            if ours is None or not ours.seeds:
+                continue
+            published = block.recipe.published
+            theirs = None if published is None else published.figures.get(group, {}).get(metric)
+            spread = ours.deviation.get(group, {}).get(metric)
+            mean = layout.format_value(ours.mean.get(group, {}).get(metric), column.format) or "-"
+            elsewhere = published is not None and published.benchmark not in (None, block.recipe.benchmark)
+            rows.append(
+                [
+                    f"[{view.table.name}](RESULTS.md#{view.table.name})",
+                    block.recipe.label,
+                    layout.headline_label(view.table),
+                    mean + (f" ± {layout.format_value(spread, column.format)}" if spread is not None else ""),
+                    (layout.format_value(theirs, column.format, published=True) or "-")
+                    + (" (another graph)" if elsewhere and theirs is not None else ""),
+                    str(len(ours.seeds)),
+                    ours.budget or "-",
+                ]
+            )
+    return rows
+
+
 def updated(page: str, results: str) -> str:
     """``page`` with the text between the marks replaced."""
     before, begin, rest = page.partition(BEGIN)
@@ -131,20 +187,21 @@ def updated(page: str, results: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Rewrite the section, or compare it."""
+    """Rewrite both pages, or compare them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="compare only; exit code 1 if README.md is out of date")
+    parser.add_argument("--check", action="store_true", help="compare only; exit code 1 if a page is out of date")
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout")
     options = parser.parse_args(arguments)
-    readme = options.root / "README.md"
-    page = readme.read_text("utf-8")
-    wanted = updated(page, section(options.root / "results"))
-    if not options.check:
-        readme.write_text(wanted, "utf-8")
-    elif page != wanted:
-        print("README.md does not show what results/ holds; run tools/results_table.py")
+    readme, page = options.root / "README.md", options.root / "RESULTS.md"
+    folder = options.root / "results"
+    wanted = {readme: updated(readme.read_text("utf-8"), section(folder)), page: results_page(folder)}
+    late = [path.name for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text]
+    if options.check and late:
+        print(f"out of date with results/: {' and '.join(late)}; run tools/results_table.py")
         return 1
-    print("results: README.md shows what results/ holds")
+    for path in late:
+        (options.root / path).write_text(wanted[options.root / path], "utf-8")
+    print("results: README.md and RESULTS.md show what results/ holds")
     return 0
 
 

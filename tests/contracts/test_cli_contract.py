@@ -23,6 +23,10 @@ BAD_INPUT = {
     "evaluate": [["nothing", "--set", "s"], [".", "--set", "s"], ["nothing"], []],
     "ask": [["nothing", "SELECT ?x WHERE { ?x :r :e }"], [".", "SELECT"], ["atlas", "SELECT nonsense"], ["atlas"], []],
     "config": [["nothing"], ["."], []],
+    "models": [["nothing"]],
+    "benchmarks": [["nothing"], ["--fetch"]],
+    "reproduce": [["nothing"], [], ["bio", "--seeds", "0"]],
+    "results": [["--table", "nothing"], ["--results", "nothing"]],
 }
 
 
@@ -109,6 +113,10 @@ JSON_COMMANDS = {
     "evaluate": ["evaluate", "r", "--set", "s", "--split", "train"],
     "ask": ["ask", "r", "SELECT ?x WHERE { :a :holds ?x }"],
     "config": ["config", "r"],
+    "models": ["models"],
+    "benchmarks": ["benchmarks"],
+    "reproduce": ["reproduce", "statistics", "--dry-run"],
+    "results": ["results"],
 }
 
 

@@ -39,6 +39,10 @@ COMMANDS: dict[str, Entry] = {
     "train": Entry("biqe.cli.train:train", "Train a model on a graph, or resume a run."),
     "evaluate": Entry("biqe.cli.evaluate:evaluate", "Rank the true answers of queries; MRR and HITS@k."),
     "ask": Entry("biqe.cli.ask:ask", "Answer a SPARQL query: what is known and what is predicted."),
+    "models": Entry("biqe.cli.catalogue:models", "The models there are, and what each can answer."),
+    "benchmarks": Entry("biqe.cli.catalogue:benchmarks", "The benchmarks there are, and how to get their data."),
+    "reproduce": Entry("biqe.cli.reproduce:reproduce", "Make a table of the paper again, ours beside published."),
+    "results": Entry("biqe.cli.reproduce:results_show", "All results at hand, ours beside published."),
     "config": Entry("biqe.cli.train:config_show", "Show what a run sets differently from the defaults."),
 }
 

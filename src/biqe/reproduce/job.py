@@ -1,0 +1,132 @@
+"""A job: one recipe with one seed. What it does is fixed by its settings, and its name says which they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from biqe.errors import InvalidOption
+from biqe.reproduce.recipe import Recipe, Table
+
+SPLITS = ("valid", "test")
+MOST_SEEDS = 100
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done once."""
+
+    recipe: Recipe
+    seed: int
+    quick: bool = False
+    split: str = "valid"
+    minutes: float | None = None
+    """A training time other than the recipe's."""
+
+    @property
+    def name(self) -> str:
+        """``table/recipe/file``: where the result stands under results/, and the job's key in the queue."""
+        parts = [f"seed-{self.seed}"]
+        parts += ["quick"] if self.quick else []
+        parts += [self.split] if self.split != "valid" else []
+        parts += [f"{self.minutes:g}min"] if self.minutes is not None else []
+        return f"{self.recipe.table}/{self.recipe.name}/{'-'.join(parts)}"
+
+    @property
+    def trains(self) -> bool:
+        """Whether a model is trained for it."""
+        return self.recipe.model is not None
+
+    @property
+    def sample(self) -> int | None:
+        """Queries of each shape that are ranked, at most."""
+        return self.recipe.quick.sample if self.quick else None
+
+    @cached_property
+    def model_config(self) -> dict[str, Any]:
+        """Options of the model that differ from its preset's or its defaults."""
+        return {**self.recipe.model_config, **(self.recipe.quick.model_config if self.quick else {})}
+
+    @cached_property
+    def train(self) -> dict[str, Any]:
+        """Settings of the training, without the seed."""
+        settings = dict(self.recipe.train)
+        for changes in (self.recipe.quick.train if self.quick else {}, {"minutes": self.minutes}):
+            if changes.get("minutes") is not None or changes.get("epochs") is not None:
+                settings.pop("minutes", None)  # a run has one length
+                settings.pop("epochs", None)
+            settings |= {key: value for key, value in changes.items() if value is not None}
+        return settings
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that decides the figures, apart from the seed; results with equal settings may be averaged."""
+        return {
+            "benchmark": self.recipe.benchmark,
+            "job": self.recipe.job,
+            "model": self.recipe.model,
+            "model_config": self.model_config,
+            "train": self.train if self.trains else {},
+            "start_from": None if self.before is None else self.before.run_settings,
+            "filters": list(self.recipe.filters),
+            "split": self.split,
+            "sample": self.sample,
+            "quick": self.quick,
+        }
+
+    @property
+    def digest(self) -> str:
+        """Eight hex digits over the settings."""
+        return digest(self.settings)
+
+    @cached_property
+    def before(self) -> Job | None:
+        """The training that this one starts from; it has the length of its own recipe."""
+        return None if self.recipe.start_from is None else Job(self.recipe.start_from, self.seed, self.quick)
+
+    @property
+    def run_settings(self) -> dict[str, Any]:
+        """What decides the trained model, apart from the seed."""
+        return {key: self.settings[key] for key in ("benchmark", "model", "model_config", "train", "start_from")}
+
+    @property
+    def run_name(self) -> str:
+        """Folder of the training run. Jobs that want the same training share it, whatever they do afterwards."""
+        quick = "-quick" if self.quick else ""
+        kind = f"{self.recipe.benchmark}-{self.recipe.model}"
+        return f"{kind}-{digest(self.run_settings)}-seed-{self.seed}{quick}"
+
+
+def digest(settings: Mapping[str, Any]) -> str:
+    """Eight hex digits over settings, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def expand(
+    table: Table,
+    *,
+    seeds: int = 1,
+    only: str | None = None,
+    quick: bool = False,
+    split: str = "valid",
+    minutes: float | None = None,
+) -> list[Job]:
+    """The jobs of a table: each recipe, or ``only`` one, with seeds 0, 1, ...; all recipes of a seed together, so
+    that an interrupted queue has whole columns first. What is not trained is done once."""
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise InvalidOption(f"seeds must be between 1 and {MOST_SEEDS}. Got {seeds}")
+    if split not in SPLITS:
+        raise InvalidOption(f"split must be one of {', '.join(SPLITS)}. Got {split!r}")
+    if minutes is not None and not minutes > 0:
+        raise InvalidOption(f"minutes must be above 0. Got {minutes:g}")
+    recipes = table.recipes if only is None else (table.recipe(only),)
+    return [
+        Job(recipe, seed, quick, split, minutes if recipe.model is not None else None)
+        for seed in range(seeds)
+        for recipe in recipes
+        if seed == 0 or recipe.model is not None
+    ]

@@ -1,0 +1,325 @@
+"""Tables and their recipes, read from TOML and checked: every key is known, every value of its type.
+
+recipes/<table>/table.toml      title, rows and columns, order of the recipes, what a quick run changes
+recipes/<table>/<recipe>.toml   benchmark, model, settings, and the published figures with their source
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from biqe.errors import UnknownName, UnreadableFile
+from biqe.train.config import TrainConfig
+
+FOLDER = Path(__file__).parent / "recipes"
+TABLE_FILE = "table.toml"
+FORMATS = ("share", "percent", "number", "count")
+"""How a column prints: 0.246; 91.00 (ours are stored as shares); 1.86; 48,865."""
+JOBS = ("rank", "one-at-a-time", "attention", "statistics")
+"""What is done for a recipe; all but ``statistics`` train a model first. See work.py."""
+
+Figures = Mapping[str, Mapping[str, float]]
+"""Group of queries or targets, then metric, then value."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of figures."""
+
+    metric: str
+    label: str
+    group: str | None = None
+    """The group that the figures are of; None where each row names its own."""
+    format: str = "share"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of figures for each recipe, where a table has several."""
+
+    group: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a paper reports."""
+
+    source: str
+    figures: Figures
+    split: str = "test"
+    taken_from: str = ""
+    """Whom that paper has the figures from, where they are not its own."""
+    benchmark: str | None = None
+    """The benchmark that the figures are of, where the recipe runs another one."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a quick run sets otherwise."""
+
+    model_config: Mapping[str, Any] = field(default_factory=dict)
+    train: Mapping[str, Any] = field(default_factory=dict)
+    sample: int | None = None
+    """Queries of each shape that are ranked, at most; of the whole set where it has no shapes."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one row of a table is made."""
+
+    table: str
+    name: str
+    """The file's stem."""
+    label: str
+    benchmark: str
+    job: str = "rank"
+    model: str | None = None
+    """A model or one of its presets, by name."""
+    model_config: Mapping[str, Any] = field(default_factory=dict)
+    train: Mapping[str, Any] = field(default_factory=dict)
+    filters: tuple[str, ...] = ("complete",)
+    """Protocol cq: whose true values are filtered out; each gives a group of figures."""
+    optional: bool = False
+    """Run only where the benchmark's files are at hand."""
+    start_from: Recipe | None = None
+    """The link predictor whose embeddings the model begins with; it is trained first, with the same seed."""
+    note: str = ""
+    published: Published | None = None
+    quick: Changes = field(default_factory=Changes)
+
+    @property
+    def budget(self) -> str:
+        """How long it trains, in words; '' where nothing is trained."""
+        return budget(self.train) if self.model is not None else ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the paper, or one like it."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    headline: tuple[str, str]
+    """Group and metric of the one figure that stands for a row of the table in overviews."""
+    rows: tuple[Row, ...] = ()
+    notes: tuple[str, ...] = ()
+    recipes: tuple[Recipe, ...] = ()
+
+    def recipe(self, name: str) -> Recipe:
+        """The recipe called ``name``."""
+        for recipe in self.recipes:
+            if recipe.name == name:
+                return recipe
+        known = [recipe.name for recipe in self.recipes]
+        raise UnknownName(f"table {self.name} has no recipe {name!r}; it has {', '.join(known)}",
+                          hint=_nearest(name, known))  # fmt: skip
+
+    @property
+    def headline_column(self) -> Column:
+        """The column of the headline figure."""
+        group, metric = self.headline
+        return next(c for c in self.columns if c.metric == metric and c.group in (None, group))
+
+
+def budget(train: Mapping[str, Any]) -> str:
+    """Length of a training in words.
+
+    >>> budget({"minutes": 30}), budget({"epochs": 2})
+    ('30 min', '2 epochs')
+    """
+    if train.get("minutes") is not None:
+        return f"{train['minutes']:g} min"
+    return f"{train['epochs']:g} epochs" if train.get("epochs") is not None else ""
+
+
+def names(folder: Path | None = None) -> list[str]:
+    """Names of all tables, in the order of the paper where its table.toml gives one."""
+    folder = folder or FOLDER
+    found = [path.parent.name for path in folder.glob(f"*/{TABLE_FILE}")]
+    return sorted(found, key=lambda name: (_order(folder, name), name))
+
+
+def load(name: str, folder: Path | None = None) -> Table:
+    """The table called ``name`` with its recipes."""
+    folder = folder or FOLDER
+    if name not in names(folder):
+        raise UnknownName(f"there is no table {name!r}; there are {', '.join(names(folder))}",
+                          hint=_nearest(name, names(folder)))  # fmt: skip
+    path = folder / name / TABLE_FILE
+    data = _read(path)
+    _check(path, "", data, _TABLE, required=("title", "columns", "headline", "recipes"))
+    columns = tuple(_column(path, item) for item in data["columns"])
+    for item in data.get("rows", []):
+        _check(path, "rows", item, {"group": str, "label": str}, required=("group", "label"))
+    _check(path, "headline", data["headline"], {"group": str, "metric": str}, required=("group", "metric"))
+    headline = data["headline"]["group"], data["headline"]["metric"]
+    # A leading underscore marks what others start from and no row of the table.
+    files = {recipe.stem for recipe in path.parent.glob("[!_]*.toml")} - {path.stem}
+    if files != set(data["recipes"]):
+        odd = ", ".join(sorted(files ^ set(data["recipes"])))
+        raise UnreadableFile(f"{path}: 'recipes' must list the recipe files beside it. They differ in {odd}")
+    shared = _changes(path, data.get("quick", {}))
+    table = Table(
+        name=name,
+        title=data["title"],
+        columns=columns,
+        headline=headline,
+        rows=tuple(Row(**item) for item in data.get("rows", [])),
+        notes=tuple(data.get("notes", ())),
+        recipes=tuple(_recipe(folder / name / f"{recipe}.toml", name, shared) for recipe in data["recipes"]),
+    )
+    if not any(c.metric == headline[1] and c.group in (None, headline[0]) for c in columns):
+        raise UnreadableFile(f"{path}: 'headline' names no column of the table")
+    return table
+
+
+_TABLE: dict[str, type | tuple[type, ...]] = {
+    "title": str, "order": int, "columns": list, "rows": list, "headline": dict, "notes": list,
+    "recipes": list, "quick": dict,
+}  # fmt: skip
+_COLUMN: dict[str, type | tuple[type, ...]] = {"metric": str, "label": str, "group": str, "format": str}
+_RECIPE: dict[str, type | tuple[type, ...]] = {
+    "label": str, "benchmark": str, "job": str, "model": str, "model_config": dict, "train": dict,
+    "filters": list, "optional": bool, "start_from": str, "note": str, "published": dict, "quick": dict,
+}  # fmt: skip
+_PUBLISHED: dict[str, type | tuple[type, ...]] = {
+    "source": str, "split": str, "taken_from": str, "benchmark": str, "figures": dict,
+}  # fmt: skip
+_CHANGES: dict[str, type | tuple[type, ...]] = {"model_config": dict, "train": dict, "sample": int}
+
+
+def _recipe(path: Path, table: str, shared: Changes) -> Recipe:
+    data = _read(path)
+    _check(path, "", data, _RECIPE, required=("benchmark",))
+    job = data.get("job", "rank")
+    if job not in JOBS:
+        raise UnreadableFile(f"{path}: 'job' must be one of {', '.join(JOBS)}. Got {job!r}", hint=_nearest(job, JOBS))
+    model, train = data.get("model"), data.get("train", {})
+    if (model is None) != (job == "statistics"):
+        raise UnreadableFile(f"{path}: a recipe names its 'model', unless its job is statistics")
+    quick = _changes(path, data.get("quick", {}))
+    _check_train(path, "train", train)
+    if model is not None and not budget(train):
+        raise UnreadableFile(f"{path}: [train] must say 'minutes' or 'epochs'")
+    if "seed" in train:
+        raise UnreadableFile(f"{path}: [train] must not set 'seed': each job brings its own")
+    return Recipe(
+        table=table,
+        name=path.stem,
+        label=data.get("label", path.stem),
+        benchmark=data["benchmark"],
+        job=job,
+        model=model,
+        model_config=data.get("model_config", {}),
+        train=train,
+        filters=tuple(data.get("filters") or ("complete",)),
+        optional=data.get("optional", False),
+        start_from=_start(path, table, shared, data["start_from"]) if "start_from" in data else None,
+        note=data.get("note", ""),
+        published=_published(path, data["published"]) if "published" in data else None,
+        quick=Changes(
+            {**shared.model_config, **quick.model_config},
+            {**shared.train, **quick.train},
+            quick.sample if quick.sample is not None else shared.sample,
+        ),
+    )
+
+
+def _start(path: Path, table: str, shared: Changes, name: str) -> Recipe:
+    other = path.with_name(f"{name}.toml")
+    if name == path.stem or not other.is_file():
+        raise UnreadableFile(f"{path}: 'start_from' must be another recipe beside it. Got {name!r}")
+    found = _recipe(other, table, shared)
+    if found.start_from is not None or found.model is None:
+        raise UnreadableFile(f"{path}: 'start_from' must train a model from nothing. {name!r} does not")
+    return found
+
+
+def _published(path: Path, data: Mapping[str, Any]) -> Published:
+    _check(path, "published", data, _PUBLISHED, required=("source", "figures"))
+    for group, figures in data["figures"].items():
+        if not isinstance(figures, dict) or not all(
+            isinstance(value, (int, float)) and not isinstance(value, bool) for value in figures.values()
+        ):
+            raise UnreadableFile(f"{path}: published.figures.{group} must map metrics to numbers. Got {figures!r}")
+    return Published(**data)
+
+
+def _changes(path: Path, data: Mapping[str, Any]) -> Changes:
+    _check(path, "quick", data, _CHANGES)
+    _check_train(path, "quick.train", data.get("train", {}))
+    return Changes(**data)
+
+
+def _column(path: Path, data: Any) -> Column:
+    _check(path, "columns", data, _COLUMN, required=("metric", "label"))
+    if data.get("format", "share") not in FORMATS:
+        raise UnreadableFile(f"{path}: a column's 'format' must be one of {', '.join(FORMATS)}. Got {data['format']!r}")
+    return Column(**data)
+
+
+def _check_train(path: Path, place: str, data: Mapping[str, Any]) -> None:
+    known = {item.name for item in dataclasses.fields(TrainConfig)}
+    for key in data:
+        if key not in known:
+            raise UnreadableFile(f"{path}: [{place}] has no setting {key!r}; it has {', '.join(sorted(known))}",
+                                 hint=_nearest(key, known))  # fmt: skip
+
+
+def _check(
+    path: Path,
+    place: str,
+    data: Any,
+    known: Mapping[str, type | tuple[type, ...]],
+    *,
+    required: tuple[str, ...] = (),
+) -> None:
+    """Refuse keys that are not known, values of another type, and missing keys."""
+    where = f"{path}: [{place}]" if place else f"{path}:"
+    if not isinstance(data, dict):
+        raise UnreadableFile(f"{where} must be a table. Got {data!r}")
+    for key, value in data.items():
+        if key not in known:
+            raise UnreadableFile(f"{where} has no key {key!r}; known are {', '.join(known)}",
+                                 hint=_nearest(key, known))  # fmt: skip
+        kind = known[key]
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise UnreadableFile(f"{where} {key!r} must be of type {getattr(kind, '__name__', kind)}. Got {value!r}")
+    missing = [key for key in required if key not in data]
+    if missing:
+        raise UnreadableFile(f"{where} lacks {', '.join(map(repr, missing))}")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # of TOML, or of UTF-8
+        raise UnreadableFile(f"{path} is not TOML: {error}") from error
+
+
+def _order(folder: Path, name: str) -> int:
+    order = _read(folder / name / TABLE_FILE).get("order", 99)
+    return order if isinstance(order, int) else 99
+
+
+def _nearest(word: str, known: Any) -> str | None:
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"did you mean {near[0]!r}?" if near else None
+
+
+def check_options(recipe: Recipe, model_config: Mapping[str, Any]) -> None:
+    """Refuse options that the recipe's model does not have or does not allow, before anything is trained."""
+    from biqe.models import _catalogue
+
+    if recipe.model is not None:
+        _catalogue.build(recipe.model, dict(model_config), 2, 1)

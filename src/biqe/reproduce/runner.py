@@ -1,0 +1,136 @@
+"""A table's jobs worked off one after the other. What fails leaves its reason and the others go on; what is
+interrupted goes on where it stood."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Sequence
+
+from biqe import benchmarks
+from biqe.errors import BiqeError, InvalidOption, UnreadableFile
+from biqe.reproduce import recipe as recipes
+from biqe.reproduce import result as results
+from biqe.reproduce.job import Job
+from biqe.reproduce.queue import Queue
+from biqe.reproduce.recipe import Table
+from biqe.reproduce.result import Result
+from biqe.reproduce.steps import Desk, Places, Stopwatch, Watcher
+from biqe.reproduce.work import work
+
+
+def run_table(table: Table, jobs: Sequence[Job], places: Places, *, resume: bool, watcher: Watcher) -> dict[str, str]:
+    """Do ``jobs`` of ``table`` and return the state of each by name.
+
+    Refused before anything is done: options that a model does not have, a table none of whose data is at hand, and,
+    without ``resume``, jobs that were begun before.
+    """
+    for job in jobs:
+        recipes.check_options(job.recipe, job.model_config)
+    absent = _absent(jobs, places)
+    queue = Queue(places.work)
+    with queue.locked():
+        if not resume:
+            _refuse_begun(table, jobs, queue, places)
+        queue.add([(job.name, job.digest) for job in jobs])
+        desk = Desk(places, watcher)
+        for number, job in enumerate(jobs, start=1):
+            path = results.path_of(places.results, job)
+            if results.done_as(path, job):
+                queue.set(job.name, "done", job.digest)
+            elif job.recipe.benchmark in absent:
+                reason = absent[job.recipe.benchmark]
+                queue.set(job.name, "not at hand", job.digest, reason)
+                watcher.ended(job, "not at hand", reason)
+            else:
+                watcher.began(job, number, len(jobs))
+                queue.set(job.name, "running", job.digest)
+                state, reason = _do(job, desk)
+                queue.set(job.name, state, job.digest, reason)
+                watcher.ended(job, state, reason)
+        return {job.name: entry.state for job in jobs if (entry := queue[job.name]) is not None}
+
+
+def _do(job: Job, desk: Desk) -> tuple[str, str]:
+    """Do one job and write its result; its state and, where it failed, the reason."""
+    places, watch = desk.places, Stopwatch()
+    path = results.path_of(places.results, job)
+    try:
+        outcome = work(job, desk)
+        found = _result(
+            job,
+            watch,
+            figures=outcome.figures,
+            ties=outcome.ties,
+            reports=results.without_places(outcome.reports, places.words),
+            config=results.without_places(outcome.config, places.words),
+            fingerprints=outcome.fingerprints,
+            seconds={**outcome.seconds, "total": round(watch.seconds(), 1)},
+            parts=outcome.parts,
+        )
+        results.write(found, path)
+        for ending, content in outcome.files.items():
+            path.with_suffix(f".{ending}").write_bytes(content)
+        return "done", ""
+    except (BiqeError, MemoryError) as error:
+        reason = error.message if isinstance(error, BiqeError) else "out of memory"
+    except Exception as error:
+        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        faults = places.work / "faults"
+        faults.mkdir(parents=True, exist_ok=True)
+        (faults / f"{job.name.replace('/', '.')}.txt").write_text(traceback.format_exc(), "utf-8")
+    reason = str(results.without_places(reason, places.words))
+    failed = _result(job, watch, state="failed", reason=reason, seconds={"total": round(watch.seconds(), 1)})
+    if not (path.exists() and results.read(path).state == "done"):  # a good result is not lost to a failure
+        results.write(failed, path)
+    return "failed", reason
+
+
+def _result(job: Job, watch: Stopwatch, **facts: object) -> Result:
+    from biqe.evaluate.machine import machine
+    from biqe.train.run import git_state, versions
+
+    about = {key: value for key, value in machine().items() if key != "peak_resident_mib"}
+    return Result(
+        table=job.recipe.table,
+        recipe=job.recipe.name,
+        seed=job.seed,
+        settings=job.settings,
+        peak_mib=watch.peak_mib(),
+        versions=versions(),
+        git=git_state(),
+        machine=about,
+        finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **facts,  # type: ignore[arg-type]
+    )
+
+
+def _absent(jobs: Sequence[Job], places: Places) -> dict[str, str]:
+    """Benchmarks without files, and how to get them. Refused where no job could run at all."""
+    wanted = dict.fromkeys(job.recipe.benchmark for job in jobs)
+    absent = {}
+    for name in wanted:
+        facts = benchmarks.describe(name, data=places.data)
+        if not facts.at_hand:
+            absent[name] = f"the files of {name} are not at hand"
+    if absent and len(absent) == len(wanted):
+        raise UnreadableFile(
+            f"the files of {', '.join(absent)} are not at hand",
+            hint=f"how to get them: biqe benchmarks {next(iter(absent))}; where they are: --data DIR or BIQE_DATA",
+        )
+    return absent
+
+
+def _refuse_begun(table: Table, jobs: Sequence[Job], queue: Queue, places: Places) -> None:
+    begun = [
+        job
+        for job in jobs
+        if results.path_of(places.results, job).exists()
+        or ((entry := queue[job.name]) is not None and entry.state in ("running", "done", "failed"))
+    ]
+    if begun:
+        raise InvalidOption(
+            f"{len(begun)} of {len(jobs)} jobs of {table.name} were begun before, such as {begun[0].name}",
+            hint="go on with --resume: what is done stays, what failed is tried again. For a fresh start name other "
+            "folders with --work and --results",
+        )

@@ -1,0 +1,162 @@
+"""Results beside published figures: means and deviations over seeds, and the rows that nobody has run.
+
+Only results with equal settings are averaged; quick ones stand apart from real ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from biqe.reproduce import recipe as recipes
+from biqe.reproduce.job import digest
+from biqe.reproduce.recipe import Recipe, Table
+from biqe.reproduce.result import Result, figures_of, read_all
+
+
+@dataclass(frozen=True)
+class Ours:
+    """Results of one recipe with equal settings, one a seed."""
+
+    settings: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    mean: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    deviation: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Standard deviation over the seeds (n - 1); empty with one seed."""
+    train_seconds: float = 0.0
+    """Mean over the seeds."""
+    before_seconds: float = 0.0
+    """Of the training that each started from."""
+    peak_mib: int = 0
+    """The largest."""
+    filter_negatives: bool | None = None
+    """Whether true answers were kept out of sampled negatives; None for models without such an option."""
+    failed: tuple[tuple[int, str], ...] = ()
+    """Seeds that failed, and why."""
+
+    @property
+    def quick(self) -> bool:
+        return bool(self.settings.get("quick"))
+
+    @property
+    def budget(self) -> str:
+        """How long each was trained, in words."""
+        return recipes.budget(self.settings.get("train", {}))
+
+
+@dataclass(frozen=True)
+class Block:
+    """One recipe: what was published, and what we found, if anything."""
+
+    recipe: Recipe
+    ours: tuple[Ours, ...]
+
+    @property
+    def real(self) -> Ours | None:
+        """Our figures by the recipe as it stands, or, where there are none, by another budget or split."""
+        done = [ours for ours in self.ours if not ours.quick]
+        plain = [ours for ours in done if ours.settings.get("train") == dict(self.recipe.train)]
+        return next(iter([*plain, *done]), None)
+
+
+@dataclass(frozen=True)
+class View:
+    """A table with its blocks."""
+
+    table: Table
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Lone:
+    """A report of ``biqe evaluate`` that belongs to no table."""
+
+    name: str
+    model: str
+    filter_graph: str
+    figures: Mapping[str, float]
+    queries: int | None
+    budget: str
+    train_seconds: float | None
+
+
+def view(table: Table, results: Iterable[Result], *, quick: bool | None = None) -> View:
+    """The table with all results of it; ``quick`` chooses real or quick ones alone."""
+    own = [r for r in results if r.table == table.name and (quick is None or r.quick == quick)]
+    return View(
+        table,
+        tuple(Block(recipe, _groups([r for r in own if r.recipe == recipe.name])) for recipe in table.recipes),
+    )
+
+
+def views(folder: Path, *, quick: bool | None = None) -> tuple[list[View], list[Lone]]:
+    """All tables with the results below ``folder``, and the reports that stand alone."""
+    results, reports = read_all(folder)
+    return (
+        [view(recipes.load(name), results, quick=quick) for name in recipes.names()],
+        [_lone(name, report) for name, report in reports.items()],
+    )
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean, and standard deviation of a sample (n - 1); None for a single value.
+
+    >>> mean_and_deviation([1.0, 3.0])
+    (2.0, 1.4142135623730951)
+    """
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, None
+    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def _groups(results: Sequence[Result]) -> tuple[Ours, ...]:
+    """Results by settings; real ones first."""
+    by_settings: dict[str, list[Result]] = {}
+    for result in sorted(results, key=lambda r: (r.quick, r.seed)):
+        by_settings.setdefault(digest(result.settings), []).append(result)
+    return tuple(map(_average, by_settings.values()))
+
+
+def _average(results: Sequence[Result]) -> Ours:
+    done = [result for result in results if result.state == "done"]
+    mean: dict[str, dict[str, float]] = {}
+    deviation: dict[str, dict[str, float]] = {}
+    for group, metric in dict.fromkeys((g, m) for r in done for g, metrics in r.figures.items() for m in metrics):
+        # A figure that one of the seeds lacks would be a mean over fewer of them than the table says.
+        values = [r.figures[group][metric] for r in done if metric in r.figures.get(group, {})]
+        if len(values) < len(done):
+            continue
+        centre, spread = mean_and_deviation(values)
+        mean.setdefault(group, {})[metric] = centre
+        if spread is not None:
+            deviation.setdefault(group, {})[metric] = spread
+    return Ours(
+        settings=results[0].settings,
+        seeds=tuple(result.seed for result in done),
+        mean=mean,
+        deviation=deviation,
+        train_seconds=math.fsum(r.seconds.get("train", 0.0) for r in done) / len(done) if done else 0.0,
+        before_seconds=math.fsum(r.seconds.get("before", 0.0) for r in done) / len(done) if done else 0.0,
+        peak_mib=max((r.peak_mib for r in done), default=0),
+        filter_negatives=(done[0].config.get("model") or {}).get("filter_negatives") if done else None,
+        failed=tuple((r.seed, r.reason) for r in results if r.state == "failed"),
+    )
+
+
+def _lone(name: str, report: Mapping[str, Any]) -> Lone:
+    figures, _ = figures_of(report)
+    notes = report.get("notes") or {}
+    training = notes.get("training") or {}
+    return Lone(
+        name,
+        str(report.get("model", "-")),
+        str(report.get("filter_graph") or "-"),
+        figures.get("all", {}),
+        (report.get("counts") or {}).get("ranked_queries"),
+        recipes.budget(training.get("settings") or {}),
+        training.get("seconds"),
+    )

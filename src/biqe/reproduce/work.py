@@ -1,0 +1,189 @@
+"""What a job does once its model is trained: rank by the benchmark's protocol, predict one target at a time, look at
+attention; or, without a model, count a mined set. One function each, listed in WORK."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from biqe.benchmarks.shaped import ShapedQueries
+from biqe.errors import InvalidOption
+from biqe.evaluate.attention import attention_shares, draw
+from biqe.evaluate.loop import evaluate, evaluate_bio, evaluate_q2b, fingerprint
+from biqe.evaluate.one_at_a_time import OneAtATime, one_at_a_time
+from biqe.evaluate.sample import sample
+from biqe.evaluate.timing import time_per_query
+from biqe.graph.knowledge_graph import Graph
+from biqe.graph.triples import union
+from biqe.mine.statistics import split_statistics
+from biqe.models._contract import QueryModel
+from biqe.query.bound import BoundQuery
+from biqe.query.queryset import QuerySet
+from biqe.reproduce.job import Job
+from biqe.reproduce.result import figures_of
+from biqe.reproduce.steps import Desk, Trained, train
+
+if TYPE_CHECKING:
+    from biqe.benchmarks import OpenBenchmark
+    from biqe.evaluate.report import Report
+
+TRAINING_SAMPLE = 1000
+"""Training queries that are ranked to see how much is remembered."""
+TIMED, TIMED_BATCH = 200, 100
+"""Queries that are timed one by one, and at most of each shape or kind in batches."""
+STATISTICS = ("triples", "paths", "dags", "average_masks", "average_targets", "average_length")
+
+
+@dataclass
+class Outcome:
+    """What a job found."""
+
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
+    ties: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reports: dict[str, Any] = field(default_factory=dict)
+    fingerprints: dict[str, str] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    parts: int = 1
+    files: dict[str, bytes] = field(default_factory=dict)
+    """Pictures and the like, by the ending of their name; they are put beside the result."""
+
+    def add(self, name: str, report: Report | OneAtATime, prefix: str = "") -> None:
+        """Take over the figures of a report; with ``prefix``, its groups are ``prefix`` and ``prefix group``."""
+        plain = report.to_json()
+        figures, ties = figures_of(plain)
+        for target, found in ((self.figures, figures), (self.ties, ties)):
+            for group, metrics in found.items():
+                key = group if not prefix else prefix if group == "all" else f"{prefix} {group}"
+                target[key] = dict(metrics)
+        self.reports[name] = plain
+        self.fingerprints = {**plain.get("fingerprints", {}), **self.fingerprints}  # the first report's go before
+
+
+def work(job: Job, desk: Desk) -> Outcome:
+    """Train what ``job`` needs and do it."""
+    opened = desk.benchmark(job.recipe.benchmark)
+    outcome = Outcome(
+        fingerprints={
+            "benchmark": opened.fingerprint,
+            "graph": opened.splits.fingerprint,
+            "vocabulary": opened.splits.vocabulary.fingerprint,
+        }
+    )
+    if job.recipe.job == "statistics":
+        _statistics(job, opened, outcome)
+        return outcome
+    trained = train(job, desk)
+    outcome.config, outcome.parts = trained.config, trained.parts
+    outcome.seconds["train"] = round(trained.seconds, 1)
+    if job.before is not None:
+        outcome.seconds["before"] = round(trained.before, 1)
+    begin = time.perf_counter()
+    desk.watcher.doing("evaluating")
+    trained.loaded.model.use_graph(_known(opened, job.split))
+    WORK[job.recipe.job](job, opened, trained, outcome)
+    outcome.seconds["evaluate"] = round(time.perf_counter() - begin, 1)
+    return outcome
+
+
+def _rank(job: Job, opened: OpenBenchmark, trained: Trained, outcome: Outcome) -> None:
+    """Rank the split's queries by the benchmark's own protocol."""
+    model, asked = trained.loaded.model, opened.queries(job.split)
+    if isinstance(asked, ShapedQueries):
+        questions = asked if job.sample is None else sample(asked, job.sample)
+        outcome.add(opened.protocol, _rank_questions(model, questions, opened))
+        _time(job, sample(questions, TIMED_BATCH), model, outcome, "all")
+        return
+    queries = _targets(job, opened)
+    for filter_graph in job.recipe.filters:
+        outcome.add(f"cq-{filter_graph}", evaluate(model, queries, filter_graph=filter_graph), filter_graph)
+    _time(job, sample(queries, TIMED_BATCH), model, outcome, job.recipe.filters[0])
+    learnt = opened.train_queries()
+    if isinstance(learnt, QuerySet) and "complete" in learnt.filters:
+        learnt = sample(learnt, min(TRAINING_SAMPLE, job.sample or TRAINING_SAMPLE))
+        outcome.add("training", evaluate(model, learnt, filter_graph="complete"), "training")
+
+
+def _time(job: Job, queries: QuerySet | ShapedQueries, model: QueryModel, outcome: Outcome, group: str) -> None:
+    """Milliseconds a query, alone and in a batch, as figures of ``group``."""
+    singles = TIMED if job.sample is None else min(TIMED, job.sample)
+    timing = time_per_query(model, queries, singles=singles)
+    outcome.figures[group] |= {"ms_per_query": timing.single_mean_ms, "ms_in_batch": timing.batched_ms}
+    outcome.reports["timing"] = timing.to_json()
+
+
+def _one_at_a_time(job: Job, opened: OpenBenchmark, trained: Trained, outcome: Outcome) -> None:
+    """Rank targets from the source on, each with the predictions before it filled in."""
+    queries = _targets(job, opened)
+    for filter_graph in job.recipe.filters:
+        found = one_at_a_time(trained.loaded.model, queries, filter_graph=filter_graph)
+        outcome.add(f"one-at-a-time-{filter_graph}", found, filter_graph)
+    outcome.fingerprints["queries"] = fingerprint(queries)
+
+
+def _attention(job: Job, opened: OpenBenchmark, trained: Trained, outcome: Outcome) -> None:
+    """Share of attention on what is neither ancestor nor descendant, and a picture of one query."""
+    queries = _targets(job, opened)
+    model = trained.loaded.model
+    found = attention_shares(model, queries)
+    outcome.figures["all"] = {
+        name: getattr(found, name) for name in ("outside", "outside_where_any", "uniform", "uniform_where_any")
+    }
+    outcome.fingerprints["queries"] = fingerprint(queries)
+    outcome.reports["attention"] = found.to_json()
+    shown = _most_targets(queries)
+    outcome.files = {ending: draw(model, shown, opened.splits.vocabulary, ending) for ending in ("svg", "png")}
+
+
+def _most_targets(queries: QuerySet) -> BoundQuery:
+    """The first query with the most targets among the first few: a picture of one target shows little."""
+    few = range(min(100, len(queries)))
+    return max((queries[row] for row in few), key=lambda query: len(query.targets))
+
+
+def _statistics(job: Job, opened: OpenBenchmark, outcome: Outcome) -> None:
+    """Count the mined queries of every split."""
+    found = {"train": opened.train_queries(), "valid": opened.queries("valid"), "test": opened.queries("test")}
+    for split, queries in found.items():
+        if not isinstance(queries, QuerySet):
+            raise InvalidOption(f"{opened.name} has no mined queries in its {split} split to count")
+        triples = len(opened.splits.train) if split == "train" else 0
+        counted = split_statistics(queries, triples=triples).to_dict()
+        outcome.figures[split] = {
+            name: float(counted[name])  # type: ignore[arg-type]
+            for name in STATISTICS
+            # A zero in the first three rows is a dash in the paper.
+            if counted[name] or name.startswith("average")
+        }
+        outcome.reports[split] = counted
+
+
+WORK: dict[str, Callable[[Job, OpenBenchmark, Trained, Outcome], None]] = {
+    "rank": _rank,
+    "one-at-a-time": _one_at_a_time,
+    "attention": _attention,
+}
+"""By the recipe's ``job``."""
+
+
+def _rank_questions(model: QueryModel, questions: ShapedQueries, opened: OpenBenchmark) -> Report:
+    if opened.protocol == "bio":
+        return evaluate_bio(model, questions)
+    return evaluate_q2b(model, questions, candidates=opened.candidates)
+
+
+def _targets(job: Job, opened: OpenBenchmark) -> QuerySet:
+    queries = opened.queries(job.split)
+    if isinstance(queries, ShapedQueries):
+        raise InvalidOption(f"job {job.recipe.job} needs queries with several targets; {opened.name} has none",
+                            hint="name a CQ or Paths benchmark in the recipe")  # fmt: skip
+    return queries if job.sample is None else sample(queries, job.sample)
+
+
+def _known(opened: OpenBenchmark, split: str) -> Graph:
+    """The triples that are known when the questions of ``split`` are asked."""
+    if split == "valid":
+        return opened.splits["train"]
+    return Graph(opened.splits.vocabulary, union(opened.splits.train, opened.splits.valid))
