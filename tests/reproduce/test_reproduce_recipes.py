@@ -43,6 +43,12 @@ def test_a_quick_run_of_every_table_takes_minutes():
         assert all(job.sample for job in jobs if job.trains)
 
 
+def test_rows_that_differ_in_how_queries_are_solved_share_a_training():
+    jobs = {job.recipe.name: job for job in expand(recipes.load("q2b-fb15k237"))}
+    assert jobs["cqd"].run_name == jobs["cqd-known"].run_name == jobs["biqe"].before.run_name
+    assert jobs["cqd"].digest != jobs["cqd-known"].digest
+
+
 FB = {"gqe": ".402 .213 .155 .292 .406 .083 .170 .246", "gqe-double": ".405 .213 .153 .298 .411 .085 .182 .249",
       "query2box": ".467 .240 .186 .324 .453 .108 .205 .283", "cqd": ".512 .279 .219 .352 .457 .129 .249 .314",
       "biqe": ".439 .281 .239 .333 .474 .110 .177 .293"}  # fmt: skip
@@ -55,8 +61,9 @@ SHAPES = ["1p", "2p", "3p", "2i", "3i", "ip", "pi"]
 @pytest.mark.parametrize(("table", "published"), [("q2b-fb15k237", FB), ("q2b-nell995", NELL)])
 def test_published_figures_of_query2box_queries(table, published):
     table = recipes.load(table)
-    assert [recipe.name for recipe in table.recipes] == list(published)
-    for recipe in table.recipes:
+    have = [recipe for recipe in table.recipes if recipe.published is not None]
+    assert [recipe.name for recipe in have] == list(published)
+    for recipe in have:
         figures = {group: metrics["hits@3"] for group, metrics in recipe.published.figures.items()}
         assert [figures[group] for group in [*SHAPES, "all"]] == [float(x) for x in published[recipe.name].split()]
         # The papers' means are of figures before rounding.
@@ -66,21 +73,21 @@ def test_published_figures_of_query2box_queries(table, published):
 @pytest.mark.parametrize(
     ("table", "recipe", "group", "metrics"),
     [
-        ("cq-fb15k237", "gqe-mp", "split", {"mrr": 0.157, "hits@10": 0.269}),
+        ("cq-fb15k237", "gqe-distmult-mp", "split", {"mrr": 0.157, "hits@10": 0.269}),
         ("cq-fb15k237", "biqe", "split", {"mrr": 0.228, "hits@10": 0.372}),
-        ("paths-fb15k237", "gqe-mp", "reach", {"mrr": 0.241, "hits@10": 0.376}),
+        ("paths-fb15k237", "gqe-distmult-mp", "reach", {"mrr": 0.241, "hits@10": 0.376}),
         ("paths-fb15k237", "biqe", "reach", {"mrr": 0.473, "hits@10": 0.602}),
-        ("cq-wn18rr", "gqe-mp", "split", {"mrr": 0.149, "hits@10": 0.148}),
+        ("cq-wn18rr", "gqe-distmult-mp", "split", {"mrr": 0.149, "hits@10": 0.148}),
         ("cq-wn18rr", "biqe", "split", {"mrr": 0.150, "hits@10": 0.158}),
-        ("paths-wn18rr", "gqe-mp", "reach", {"mrr": 0.349, "hits@10": 0.400}),
+        ("paths-wn18rr", "gqe-distmult-mp", "reach", {"mrr": 0.349, "hits@10": 0.400}),
         ("paths-wn18rr", "biqe", "reach", {"mrr": 0.520, "hits@10": 0.620}),
         ("bio", "gqe", "all", {"auc": 91.0, "apr": 91.5}),
         ("bio", "tractor", "all", {"auc": 82.8, "apr": 86.3}),
         ("bio", "mpqe", "all", {"auc": 90.0, "apr": 90.5}),
         ("bio", "biqe", "all", {"auc": 96.91, "apr": 96.69}),
-        ("positions", "gqe-mp", "split tail", {"mrr": 0.116, "hits@10": 0.217}),
-        ("positions", "gqe-mp", "split intersection", {"mrr": 0.214, "hits@10": 0.343}),
-        ("positions", "gqe-mp", "split branch", {"mrr": 0.144, "hits@10": 0.250}),
+        ("positions", "gqe-distmult-mp", "split tail", {"mrr": 0.116, "hits@10": 0.217}),
+        ("positions", "gqe-distmult-mp", "split intersection", {"mrr": 0.214, "hits@10": 0.343}),
+        ("positions", "gqe-distmult-mp", "split branch", {"mrr": 0.144, "hits@10": 0.250}),
         ("positions", "biqe", "split tail", {"mrr": 0.205, "hits@10": 0.319}),
         ("positions", "biqe", "split intersection", {"mrr": 0.265, "hits@10": 0.439}),
         ("positions", "biqe", "split branch", {"mrr": 0.217, "hits@10": 0.361}),
@@ -113,7 +120,7 @@ def test_analyses_share_the_trainings_of_their_tables():
         return {job.recipe.name: job.run_name for job in expand(recipes.load(table))}
 
     cq, paths = runs("cq-fb15k237"), runs("paths-fb15k237")
-    assert runs("positions") == cq
+    assert runs("positions").items() <= cq.items()
     assert runs("attention") == {"biqe": cq["biqe"]}
     assert runs("no-future")["joint"] == runs("no-future")["one-at-a-time"] == paths["biqe"]
     assert runs("no-future")["no-future"] != paths["biqe"]

@@ -64,6 +64,15 @@ def test_mined_queries_keep_their_one_answer_beside_grouped_triples():
         assert firsts[single].equal(targets.gold[single])
 
 
+def test_models_that_learn_from_one_answer_get_one(monkeypatch):
+    model = _catalogue.build("biqe", SMALL, TRAIN.entity_count, TRAIN.relation_count)
+    monkeypatch.setattr(type(model), "uses_answers", False)
+    epoch = Stream(TRAIN, model, TrainConfig(epochs=1, paths=0, dags=0)).epoch(0)
+    assert sum(map(len, epoch.batches)) == len(TRAIN.triples)
+    with pytest.raises(InvalidOption, match="one answer at a time"):
+        Stream(TRAIN, model, TrainConfig(epochs=1, answers="all"))
+
+
 def test_both_directions_ask_every_triple_twice():
     queries = both_directions(TRAIN)
     golds = queries.gold[queries.target_nodes].tolist()

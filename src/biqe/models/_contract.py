@@ -15,7 +15,7 @@ from torch import nn
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.queryset import QuerySet, members
 
 TRAINING = "train"
 """The name under which training queries carry the answers that the training graph holds (``QuerySet.filters``)."""
@@ -66,9 +66,7 @@ class TargetTable:
     def batch(self, rows: NDArray[np.integer]) -> Targets:
         """Targets of the queries ``rows``, in this order."""
         rows = np.asarray(rows, np.int64)
-        counts = self.offsets[rows + 1] - self.offsets[rows]
-        first = np.cumsum(counts) - counts
-        numbers = np.repeat(self.offsets[rows] - first, counts) + np.arange(int(counts.sum()))
+        _, numbers = members(self.offsets, rows)
         gold = torch.from_numpy(self._gold[numbers].astype(np.int64))
         if self._answers is None:
             return Targets(gold, None, None)
@@ -121,6 +119,8 @@ class QueryModel(nn.Module, ABC):
     learns_from: ClassVar[str] = "queries"
     """``queries``: triples, paths and DAGs, or a benchmark's own; ``triples``: it is a link predictor, and learns
     from every triple in both directions."""
+    uses_answers: ClassVar[bool] = False
+    """Whether ``loss`` learns from all answers that a target carries (``Targets.answers``), not from gold alone."""
     train_defaults: ClassVar[Mapping[str, Any]] = {}
     """Fields of TrainConfig that this model wants otherwise than most do."""
     config: Any
@@ -161,6 +161,10 @@ class QueryModel(nn.Module, ABC):
         """Take over what ``predictor`` has learnt, before training. Models that cannot refuse."""
         raise InvalidOption(f"{self.name} cannot start from another model's weights",
                             hint="leave out --start-from")  # fmt: skip
+
+    def solving(self, **options: Any) -> QueryModel:
+        """The same weights with other options of how queries are solved, where a model has such options."""
+        raise InvalidOption(f"{self.name} has no options that can be changed after training. Got {', '.join(options)}")
 
     def use_graph(self, graph: Graph) -> None:
         """Told once, before answering, which triples are known. Models that use only what they learnt ignore it."""

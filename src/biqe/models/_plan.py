@@ -23,7 +23,7 @@ from biqe.errors import UnsupportedQuery
 from biqe.models._contract import Support, Targets, TargetTable
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.dag import analyse
-from biqe.query.queryset import QuerySet
+from biqe.query.queryset import QuerySet, members
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,10 @@ class EncodedPlans:
     def batch(self, rows: NDArray[np.integer]) -> PlanBatch:
         """The queries ``rows``, in this order, as one plan."""
         rows = np.asarray(rows, np.int64)
-        nodes, first_node, _ = _ragged(self._node_offsets, rows)
-        edges, _, edge_owner = _ragged(self._edge_offsets, rows)
+        _, nodes = members(self._node_offsets, rows)
+        edge_owner, edges = members(self._edge_offsets, rows)
+        counts = self._node_offsets[rows + 1] - self._node_offsets[rows]
+        first_node = np.cumsum(counts) - counts
         groups = self._groups[nodes]
         order = np.argsort(groups, kind="stable")
         slots = np.empty(len(order), np.int64)
@@ -122,16 +124,6 @@ class EncodedPlans:
             torch.from_numpy(slots[values == TARGET]),
             self._targets.batch(rows),
         )
-
-
-def _ragged(
-    offsets: NDArray[np.int64], rows: NDArray[np.integer]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Positions of the elements of ``rows``; the number of each row's first element; the row number of each."""
-    counts = offsets[rows + 1] - offsets[rows]
-    first = np.cumsum(counts) - counts
-    owner = np.repeat(np.arange(len(rows)), counts)
-    return np.arange(len(owner)) + (offsets[rows] - first)[owner], first, owner
 
 
 def _depths(source: NDArray[np.integer], target: NDArray[np.integer], nodes: int, longest: int) -> NDArray[np.int64]:

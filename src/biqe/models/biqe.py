@@ -263,6 +263,7 @@ class BiQE(QueryModel):
     )
 
     summary = "a bidirectional transformer reads the whole query and fills in all targets at once"
+    uses_answers = True
 
     def __init__(self, config: Config, entity_count: int, relation_count: int) -> None:
         super().__init__()

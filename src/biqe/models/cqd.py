@@ -21,7 +21,7 @@ can be traced to its links. Relations: with ``known="one"`` and ``link="counted"
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -108,6 +108,7 @@ class CQD(QueryModel):
 
     name = "cqd"
     summary = "ComplEx link predictor with fuzzy logic over the links of a query (beam or continuous search)"
+    uses_answers = True
     paper = Paper("Arakelyan, Daza, Minervini, Cochez", 2021, "Complex Query Answering with Neural Link Predictors")
     learns_from = "triples"
     train_defaults: ClassVar[dict[str, Any]] = {
@@ -156,6 +157,10 @@ class CQD(QueryModel):
 
     def solving(self, **options: Any) -> CQD:
         """A model with the same weights and graph that solves queries by other options: ``model.solving(beam=256)``."""
+        known = {field.name for field in fields(self.config)}
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            raise InvalidOption(f"cqd has no option {unknown[0]!r}; it has {', '.join(sorted(known))}")
         config = replace(self.config, **options)
         if config.rank != self.config.rank:
             raise InvalidOption(f"'rank' of a trained cqd stays as it is. Got {config.rank} for {self.config.rank}")

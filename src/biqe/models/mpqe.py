@@ -41,7 +41,7 @@ from biqe.models._negatives import draw_negatives, draw_positives, true_among
 from biqe.models._relational_convolution import RelationalEdges, both_ways, convolve
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.dag import analyse
-from biqe.query.queryset import QuerySet
+from biqe.query.queryset import QuerySet, members
 
 
 @dataclass(frozen=True)
@@ -151,10 +151,10 @@ class EncodedQueries:
     def batch(self, rows: NDArray[np.integer]) -> Batch:
         """The queries ``rows``, in this order, side by side in one graph."""
         rows = np.asarray(rows, np.int64)
-        owners, places = _members(self._queries.node_offsets, rows)
+        owners, places = members(self._queries.node_offsets, rows)
         counts = np.bincount(owners, minlength=len(rows))
         first = np.cumsum(counts) - counts
-        edge_owners, edge_places = _members(self._queries.edge_offsets, rows)
+        edge_owners, edge_places = members(self._queries.edge_offsets, rows)
         edges = self._queries.edges[edge_places].astype(np.int64)
         shift = first[edge_owners]
         return Batch(
@@ -172,10 +172,10 @@ def furthest(queries: QuerySet, sources: NDArray[np.int64], ends: NDArray[np.boo
     aside. All searches go on at once, a step at a time. Queries in several parts are refused."""
     home = np.searchsorted(queries.node_offsets, sources, side="right") - 1
     # A search has a slot for every node of its query.
-    owners, places = _members(queries.node_offsets, home)
+    owners, places = members(queries.node_offsets, home)
     counts = np.bincount(owners, minlength=len(sources))
     first = np.cumsum(counts) - counts
-    edge_owners, edge_places = _members(queries.edge_offsets, home)
+    edge_owners, edge_places = members(queries.edge_offsets, home)
     one, other = (first[edge_owners] + queries.edges[edge_places, column] for column in (0, 2))
     distances = np.full(len(owners), -1, np.int64)
     distances[first + sources - queries.node_offsets[home]] = 0
@@ -191,13 +191,6 @@ def furthest(queries: QuerySet, sources: NDArray[np.int64], ends: NDArray[np.boo
     away = np.zeros(len(sources), np.int64)
     np.maximum.at(away, owners, np.where(ends[places], distances, 0))
     return away
-
-
-def _members(offsets: NDArray[np.int64], rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of all elements of the slices ``rows``: which of the rows each belongs to, and its position."""
-    counts = offsets[rows + 1] - offsets[rows]
-    owners = np.repeat(np.arange(len(rows)), counts)
-    return owners, np.arange(len(owners)) + (offsets[rows] - np.cumsum(counts) + counts)[owners]
 
 
 class Layer(nn.Module):
@@ -233,6 +226,7 @@ class MPQE(QueryModel):
     name = "mpqe"
     paper = Paper("Daza, Cochez", 2020, "Message Passing Query Embedding")
     summary = "a relational graph network passes messages through the query graph and reads an embedding out of it"
+    uses_answers = True
     train_defaults = {"learning_rate": 5e-3}
 
     def __init__(self, config: Config, entity_count: int, relation_count: int) -> None:

@@ -58,7 +58,7 @@ from biqe.models._contract import Paper, QueryModel, Support, Targets, TargetTab
 from biqe.models._negatives import draw_negatives, draw_positives, true_among
 from biqe.query.bound import BoundQuery
 from biqe.query.dag import analyse
-from biqe.query.queryset import QuerySet
+from biqe.query.queryset import QuerySet, members
 
 SUBJECT, OBJECT, BOTH = 1, 2, 3
 """What a node is in the patterns around it, as bits."""
@@ -175,15 +175,15 @@ class EncodedQueries:
     def batch(self, rows: NDArray[np.integer]) -> Batch:
         """The queries ``rows``, in this order."""
         rows = np.asarray(rows, np.int64)
-        home, places = _members(self._targets.offsets, rows)
+        home, places = members(self._targets.offsets, rows)
         queries = rows[home]  # (V,)
         roles, counts, needed = self._roles[places], self._counts[places], self._needed[places]
-        owners, numbers = _members(self._constant_offsets, queries)
+        owners, numbers = members(self._constant_offsets, queries)
         constants, constant_roles = self._constants[numbers], self._constant_roles[numbers]
         # A candidate that is a constant of its query repeats its events, or may itself fill a hidden variable.
         twins = np.flatnonzero(((constant_roles & roles[owners]) > 0) | needed[owners, 2])
         twin_rows = owners[twins]
-        again, twin_numbers = _members(self._constant_offsets, queries[twin_rows])
+        again, twin_numbers = members(self._constant_offsets, queries[twin_rows])
         twin_constants, twin_roles = self._constants[twin_numbers], self._constant_roles[twin_numbers]
         twin_roles = twin_roles | np.where(twin_constants == constants[twins][again], roles[twin_rows][again], 0)
         twin_needed = needed[twin_rows]
@@ -192,7 +192,7 @@ class EncodedQueries:
         owners = np.concatenate([owners, len(places) + again])
         constants = np.concatenate([constants, twin_constants])
         constant_roles = np.concatenate([constant_roles, twin_roles])
-        relation_owners, relation_numbers = _members(
+        relation_owners, relation_numbers = members(
             self._relation_offsets, np.concatenate([queries, queries[twin_rows]])
         )
         as_subject, as_object = (np.flatnonzero(constant_roles & role) for role in (SUBJECT, OBJECT))
@@ -211,13 +211,6 @@ class EncodedQueries:
 
 def _events(rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Events:
     return Events(torch.from_numpy(rows), torch.from_numpy(ids))
-
-
-def _members(offsets: NDArray[np.int64], rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of all elements of the slices ``rows``: which of the rows each belongs to, and its position."""
-    counts = offsets[rows + 1] - offsets[rows]
-    owners = np.repeat(np.arange(len(rows)), counts)
-    return owners, np.arange(len(owners)) + (offsets[rows] - np.cumsum(counts) + counts)[owners]
 
 
 class TractOR(QueryModel):

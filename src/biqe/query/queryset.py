@@ -162,10 +162,15 @@ def _join_offsets(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return joined
 
 
+def members(offsets: NDArray[np.int64], rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of all elements of the slices ``rows``: which of the rows each belongs to, and its position."""
+    counts = offsets[rows + 1] - offsets[rows]
+    owners = np.repeat(np.arange(len(rows)), counts)
+    return owners, np.arange(len(owners)) + (offsets[rows] - np.cumsum(counts) + counts)[owners]
+
+
 def _take_ragged(offsets, rows, values):  # type: ignore[no-untyped-def]
     """New offsets and the values of the slices ``rows``, in their order."""
-    lengths = offsets[rows + 1] - offsets[rows]
     taken = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(lengths, out=taken[1:])
-    within = np.arange(taken[-1]) - np.repeat(taken[:-1], lengths)
-    return taken, values[np.repeat(offsets[rows], lengths) + within]
+    np.cumsum(offsets[rows + 1] - offsets[rows], out=taken[1:])
+    return taken, values[members(offsets, rows)[1]]

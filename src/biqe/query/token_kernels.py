@@ -45,6 +45,29 @@ def _next_edge(edges, node, start, last):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _go_on(edges, first, last, stack, depth, edge):  # type: ignore[no-untyped-def]
+    """One step of the walk over all paths from a root, depth first: down ``edge``, or back up where it is ``last``.
+
+    ``stack`` holds the edges from the root. Returns the new depth, node and next edge; depth -1 when all is walked.
+    """
+    if edge < last:
+        stack[depth] = edge
+        node = edges[edge, 2]
+        return depth + 1, node, _next_edge(edges, node, first, last)
+    if depth == 0:
+        return -1, -1, last
+    taken = stack[depth - 1]
+    node = edges[taken, 0]
+    return depth - 1, node, _next_edge(edges, node, taken + 1, last)
+
+
+@njit(cache=True, nogil=True)
+def _is_leaf(edges, first, last, node, edge):  # type: ignore[no-untyped-def]
+    """Whether no edge leaves ``node``: not even one that was walked before ``edge``."""
+    return edge == last and _next_edge(edges, node, first, last) == last
+
+
+@njit(cache=True, nogil=True)
 def count_tokens(node_offsets, nodes, edge_offsets, edges, path_cap):  # type: ignore[no-untyped-def]
     """Tokens of each query; CYCLIC or TOO_MANY where it has none."""
     lengths = np.zeros(len(node_offsets) - 1, np.int64)
@@ -67,23 +90,15 @@ def count_tokens(node_offsets, nodes, edge_offsets, edges, path_cap):  # type: i
             node = root
             edge = _next_edge(edges, node, first, last)
             while True:
-                if edge == last and _next_edge(edges, node, first, last) == last:
+                if _is_leaf(edges, first, last, node, edge):
                     paths += 1
                     total += depth + (nodes[base + root] != -2)
                     for step in range(depth):
                         total += nodes[base + edges[stack[step], 2]] != -2
                     if paths > path_cap:
                         break
-                if edge < last:
-                    stack[depth] = edge
-                    depth += 1
-                    node = edges[edge, 2]
-                    edge = _next_edge(edges, node, first, last)
-                elif depth > 0:
-                    depth -= 1
-                    node = edges[stack[depth], 0]
-                    edge = _next_edge(edges, node, stack[depth] + 1, last)
-                else:
+                depth, node, edge = _go_on(edges, first, last, stack, depth, edge)
+                if depth < 0:
                     break
             if paths > path_cap:
                 break
@@ -118,7 +133,7 @@ def fill_tokens(  # type: ignore[no-untyped-def]
             node = root
             edge = _next_edge(edges, node, first, last)
             while True:
-                if edge == last and _next_edge(edges, node, first, last) == last:
+                if _is_leaf(edges, first, last, node, edge):
                     # A leaf: write the path from here back to the root.
                     position = 0
                     for step in range(depth, -1, -1):
@@ -141,14 +156,6 @@ def fill_tokens(  # type: ignore[no-untyped-def]
                             at += 1
                             position += 1
                     path += 1
-                if edge < last:
-                    stack[depth] = edge
-                    depth += 1
-                    node = edges[edge, 2]
-                    edge = _next_edge(edges, node, first, last)
-                elif depth > 0:
-                    depth -= 1
-                    node = edges[stack[depth], 0]
-                    edge = _next_edge(edges, node, stack[depth] + 1, last)
-                else:
+                depth, node, edge = _go_on(edges, first, last, stack, depth, edge)
+                if depth < 0:
                     break

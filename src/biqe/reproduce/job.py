@@ -72,6 +72,7 @@ class Job:
             "model_config": self.model_config,
             "train": self.train if self.trains else {},
             "start_from": None if self.before is None else self.before.run_settings,
+            **({"solving": dict(self.recipe.solving)} if self.recipe.solving else {}),
             "filters": list(self.recipe.filters),
             "split": self.split,
             "sample": self.sample,

@@ -84,6 +84,8 @@ class Recipe:
     """A model or one of its presets, by name."""
     model_config: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
+    solving: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the model that are changed once it is trained; recipes that differ in these alone share a run."""
     filters: tuple[str, ...] = ("complete",)
     """Protocol cq: whose true values are filtered out; each gives a group of figures."""
     optional: bool = False
@@ -188,7 +190,8 @@ _TABLE: dict[str, type | tuple[type, ...]] = {
 _COLUMN: dict[str, type | tuple[type, ...]] = {"metric": str, "label": str, "group": str, "format": str}
 _RECIPE: dict[str, type | tuple[type, ...]] = {
     "label": str, "benchmark": str, "job": str, "model": str, "model_config": dict, "train": dict,
-    "filters": list, "optional": bool, "start_from": str, "note": str, "published": dict, "quick": dict,
+    "solving": dict, "filters": list, "optional": bool, "start_from": str, "note": str, "published": dict,
+    "quick": dict,
 }  # fmt: skip
 _PUBLISHED: dict[str, type | tuple[type, ...]] = {
     "source": str, "split": str, "taken_from": str, "benchmark": str, "figures": dict,
@@ -220,6 +223,7 @@ def _recipe(path: Path, table: str, shared: Changes) -> Recipe:
         model=model,
         model_config=data.get("model_config", {}),
         train=train,
+        solving=data.get("solving", {}),
         filters=tuple(data.get("filters") or ("complete",)),
         optional=data.get("optional", False),
         start_from=_start(path, table, shared, data["start_from"]) if "start_from" in data else None,
@@ -322,4 +326,6 @@ def check_options(recipe: Recipe, model_config: Mapping[str, Any]) -> None:
     from biqe.models import _catalogue
 
     if recipe.model is not None:
-        _catalogue.build(recipe.model, dict(model_config), 2, 1)
+        built = _catalogue.build(recipe.model, dict(model_config), 2, 1)
+        if recipe.solving:
+            built.solving(**recipe.solving)

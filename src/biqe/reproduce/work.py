@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from biqe.benchmarks.shaped import ShapedQueries
@@ -82,7 +82,11 @@ def work(job: Job, desk: Desk) -> Outcome:
         outcome.seconds["before"] = round(trained.before, 1)
     begin = time.perf_counter()
     desk.watcher.doing("evaluating")
-    trained.loaded.model.use_graph(_known(opened, job.split))
+    model = trained.loaded.model
+    if job.recipe.solving:
+        model = model.solving(**job.recipe.solving)
+        trained = replace(trained, loaded=replace(trained.loaded, model=model))
+    model.use_graph(_known(opened, job.split))
     WORK[job.recipe.job](job, opened, trained, outcome)
     outcome.seconds["evaluate"] = round(time.perf_counter() - begin, 1)
     return outcome

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.benchmarks.shaped import ShapedQueries
-from biqe.errors import EmptyResult
+from biqe.errors import EmptyResult, InvalidOption
 from biqe.graph.knowledge_graph import Graph
 from biqe.mine.online import epoch_queries
 from biqe.models._contract import Encoded, QueryModel
@@ -62,6 +62,9 @@ class Stream:
     ) -> None:
         if len(graph.triples) == 0:
             raise EmptyResult("the training split has no triples", hint="import the graph again, or split it anew")
+        if config.answers == "all" and not model.uses_answers:
+            raise InvalidOption(f"{model.name} learns from one answer at a time. Got answers='all'",
+                                hint="leave it out, or use a model that learns from all: biqe models")  # fmt: skip
         self._graph = graph
         self._model = model
         self._config = config
@@ -92,7 +95,8 @@ class Stream:
             keep = (triples.edges[:, 1] < self._graph.relation_count) | (rng.random(len(triples)) < self._inverse_share)
             triples = triples.take(np.flatnonzero(keep))
         else:
-            triples = triple_queries(self._graph, rng, self._inverse_share, config.triple_answers)
+            together = config.triple_answers if self._model.uses_answers else 1
+            triples = triple_queries(self._graph, rng, self._inverse_share, together)
         mined = self._mined(number)
         if mined is None or len(mined) == 0:
             return triples
