@@ -87,7 +87,7 @@ def cost(ours: Ours) -> str:
     parts = [f"{len(ours.seeds)} seed{'s' if len(ours.seeds) != 1 else ''}"]
     if ours.budget:
         parts += [f"budget {ours.budget}", f"trained {minutes(ours.train_seconds)}"]
-    if ours.before_seconds:
+    if ours.before_seconds is not None:
         first = (ours.settings.get("start_from") or {}).get("model", "another model")
         parts += [f"after {minutes(ours.before_seconds)} of {first}"]
     parts += [f"{ours.peak_mib:,} MiB"] if ours.peak_mib else []

@@ -28,7 +28,7 @@ class Ours:
     """Standard deviation over the seeds (n - 1); empty with one seed."""
     train_seconds: float = 0.0
     """Mean over the seeds."""
-    before_seconds: float = 0.0
+    before_seconds: float | None = None
     """Of the training that each started from."""
     peak_mib: int = 0
     """The largest."""
@@ -140,7 +140,9 @@ def _average(results: Sequence[Result]) -> Ours:
         mean=mean,
         deviation=deviation,
         train_seconds=math.fsum(r.seconds.get("train", 0.0) for r in done) / len(done) if done else 0.0,
-        before_seconds=math.fsum(r.seconds.get("before", 0.0) for r in done) / len(done) if done else 0.0,
+        before_seconds=math.fsum(r.seconds["before"] for r in done) / len(done)
+        if done and all("before" in r.seconds for r in done)
+        else None,
         peak_mib=max((r.peak_mib for r in done), default=0),
         filter_negatives=(done[0].config.get("model") or {}).get("filter_negatives") if done else None,
         failed=tuple((r.seed, r.reason) for r in results if r.state == "failed"),
