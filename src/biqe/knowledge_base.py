@@ -1,13 +1,15 @@
-"""A graph and the model that was trained on it, in one handle: ``biqe.open(...).ask(...)``.
+"""A graph and the models that were trained on it, in one handle: ``biqe.open(...).ask(...)``.
 
 What may be opened:
 
-    "atlas"         the embedded graph and its model; a folder of that name is opened as "./atlas"
-    a run folder    the run's best model and the graph that it was trained on
-    a model folder  the model, with the graph given as ``graph=``
-    a graph folder  the graph alone: known answers only
+    "atlas"           the embedded graph and its model; a folder of that name is opened as "./atlas"
+    a run folder      the run's best model and the graph that it was trained on
+    a model folder    the model, with the graph given as ``graph=``
+    a graph folder    the graph alone: known answers only
+    several models    a folder with models/NAME/, each a model or a run folder; a run and a model folder may have such
+                      models beside their own. selection.json says which was best on which shape of query.
 
-The model, and torch with it, is loaded when something is predicted for the first time; known answers need neither.
+A model, and torch with it, is loaded when something is predicted for the first time; known answers need neither.
 """
 
 from __future__ import annotations
@@ -15,26 +17,37 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biqe.answer.combine import AskConfig, combine
-from biqe.answer.result import Answers
-from biqe.errors import InvalidOption, UnknownName, UnreadableFile, VocabularyMismatch
+from biqe.answer.answering import count, rows_of, verdict
+from biqe.answer.choose import Selection, read_selection
+from biqe.answer.combine import AskConfig
+from biqe.answer.result import Answers, Row
+from biqe.answer.terms import TermTable
+from biqe.errors import InvalidOption, SparqlSyntax, UnknownName, UnreadableFile, UnsupportedQuery, VocabularyMismatch
+from biqe.exact.store import ExactStore
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.bind import bind
-from biqe.query.sparql import parse
+from biqe.query.bind_question import BoundQuestion, bind_question
+from biqe.query.bound import BoundQuery
+from biqe.query.question import ASK, COUNT
+from biqe.query.shapes import shape_of
+from biqe.query.sparql import parse_question
+from biqe.query.subset import OUTSIDE
 
 if TYPE_CHECKING:
     from biqe.answer.predicted import Predictor
+    from biqe.explain import Explanation
 
 EMBEDDED = ("atlas",)
 KNOWN = ("complete", "train")
+AUTO = "auto"
+"""Name of the model that stands for: the best one for the query at hand."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +60,18 @@ class KnowledgeBase:
     known: str = "complete"
     """The triples that count as known: ``complete`` (train, valid and test) or ``train``."""
     model_folder: Path | None = None
-    """None where there is no model."""
+    """The main model; None where there is no model."""
     prefixes: Mapping[str, str] | None = None
     """Prefixes that queries may use without declaring them."""
+    models: Mapping[str, Path] = field(default_factory=dict)
+    """Folders of all models by name, the main one first; empty stands for ``model_folder`` alone."""
+    selection: Selection | None = None
+    """Which model was best on validation queries of which shape."""
 
     def __repr__(self) -> str:
         model = f", model {self.model_folder}" if self.model_folder else ""
-        return f"KnowledgeBase({self.name!r}, {self.vocabulary}{model})"
+        more = f" and {len(self.models) - 1} more" if len(self.models) > 1 else ""
+        return f"KnowledgeBase({self.name!r}, {self.vocabulary}{model}{more})"
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -66,25 +84,53 @@ class KnowledgeBase:
         return self.splits[self.known]
 
     @cached_property
+    def store(self) -> ExactStore:
+        """All of SPARQL 1.1 over the known triples; built on first use."""
+        return ExactStore(self.graph)
+
+    @property
     def predictor(self) -> Predictor:
-        """The model, loaded on first use."""
-        if self.model_folder is None:
+        """The main model, loaded on first use."""
+        return self.predictor_of(None)
+
+    def predictor_of(self, model: str | None) -> Predictor:
+        """The model of this name, loaded on first use; the main one for None."""
+        folder = self.model_folder if model is None else self._folder(model)
+        if folder is None:
             raise InvalidOption(
                 f"{self.name} is a graph without a model, so nothing can be predicted; mode must be known",
                 hint=f"train one with: biqe train {self.name} --out RUN, then ask RUN",
             )
-        if not (self.model_folder / "manifest.json").is_file():
+        if folder not in self._loaded:
+            self._loaded[folder] = self._load(folder)
+        return self._loaded[folder]
+
+    @cached_property
+    def _loaded(self) -> dict[Path, Predictor]:
+        return {}
+
+    def _folder(self, model: str) -> Path:
+        if model not in self.models:
+            there = ", ".join(self.models) or "none"
+            raise UnknownName(f"{self.name} has no model {model!r}; it has {there}",
+                              hint=f"--model {AUTO} takes the best one for each query")  # fmt: skip
+        return self.models[model]
+
+    def _load(self, folder: Path) -> Predictor:
+        if not (folder / "manifest.json").is_file():
             raise UnreadableFile(
-                f"{self.name} has no model yet: {self.model_folder} has no manifest.json",
+                f"{self.name} has no model yet: {folder} has no manifest.json",
                 hint="a run writes its first model after its first validation; --mode known does without",
             )
         # The only place where asking needs torch.
+        from biqe.answer import calibration
         from biqe.answer.predicted import Predictor
         from biqe.models.store import load
 
-        loaded = load(self.model_folder)
-        _check_vocabulary(self.model_folder, loaded.manifest, self.vocabulary)
-        return Predictor(loaded.model)
+        loaded = load(folder)
+        _check_vocabulary(folder, loaded.manifest, self.vocabulary)
+        loaded.model.use_graph(self.graph)
+        return Predictor(loaded.model, calibration.load(folder))
 
     def ask(
         self,
@@ -95,33 +141,125 @@ class KnowledgeBase:
         min_probability: float = 0.0,
         joint: str = "beam",
         width: int | None = None,
-    ) -> Answers:
+        model: str | None = None,
+        coverage: float | None = None,
+    ) -> Answers | TermTable:
         """Answers to a SPARQL query: known rows first and complete, then up to ``top`` predicted ones.
 
         ``mode`` is ``both``, ``known`` or ``predicted``. A graph without a model gives known rows only, and refuses
-        ``predicted``. ``joint`` and ``width`` say how tuples of several variables are found (see AskConfig). A query
-        that the model cannot answer raises UnsupportedQuery with its reason, unless ``mode`` is ``known``.
+        ``predicted``. ``joint`` and ``width`` say how tuples of several variables are found (see AskConfig). ``model``
+        is the name of one of several models, or ``auto`` for the best one on queries of this shape, with the others to
+        fall back on; left out, it is the main model, or ``auto`` where there is a selection. A query that no model can
+        answer raises UnsupportedQuery with its reason, unless ``mode`` is ``known``. ``coverage``, such as 0.9, asks a
+        calibrated model for an answer set: as many rows as it takes for the missing answer to be among them so often.
+
+        In ``known`` mode, a text beyond the subset goes to the exact store, as all of SPARQL 1.1. Its rows hold values
+        rather than entities (TermTable), and so do those of COUNT.
         """
         start = time.perf_counter()
         options: dict[str, Any] = {"mode": mode, "top": top, "min_probability": min_probability, "joint": joint}
+        options["coverage"] = coverage
         config = AskConfig(**options) if width is None else AskConfig(**options, width=width)
-        query = bind(parse(text, prefixes=self.prefixes), self.vocabulary)
+        try:
+            question = bind_question(parse_question(text, prefixes=self.prefixes), self.vocabulary)
+        except SparqlSyntax as refusal:
+            if mode != "known":
+                raise
+            try:
+                found = self.store.query(text, prefixes=self.prefixes)
+            except SparqlSyntax as error:
+                # Of two complaints about one text, the one about the part that both read.
+                raise (error if OUTSIDE in refusal.message else refusal) from None
+            return TermTable.of_store(text, found, self.name, time.perf_counter() - start)
         predict = mode != "known" and not (mode == "both" and self.model_folder is None)
-        loading = time.perf_counter()
-        predictor = self.predictor if predict else None
-        # The first question waits for the model; that is not what the question took.
-        start += time.perf_counter() - loading
-        rows = combine(self.graph, query, predictor, config)
+        if not predict:
+            return self._answered(text, question, None, config, start, "")
+        return self._predicted(text, question, config, start, model)
+
+    def _predicted(
+        self, text: str, question: BoundQuestion, config: AskConfig, start: float, model: str | None
+    ) -> Answers | TermTable:
+        """The answer of the first model that can read the question."""
+        refusals: list[UnsupportedQuery] = []
+        for name, why in self._candidates(question, model):
+            loading = time.perf_counter()
+            predictor = self.predictor_of(name)
+            # The first question waits for the model; that is not what the question took.
+            start += time.perf_counter() - loading
+            if refusals:
+                why = f"instead of {len(refusals)} that cannot read this query"
+            try:
+                return self._answered(text, question, predictor, config, start, why, name)
+            except UnsupportedQuery as refusal:
+                refusals.append(refusal)
+        raise refusals[0]
+
+    def _candidates(self, question: BoundQuestion, model: str | None) -> Iterator[tuple[str | None, str]]:
+        """Names of the models to try, in this order, each with why; None for the main one."""
+        if model is None and self.selection is not None and len(self.models) > 1:
+            model = AUTO
+        if model != AUTO:
+            yield model, ""
+            return
+        if not self.models:
+            yield None, ""
+            return
+        selection = self.selection or Selection()
+        shape = shape_of(question.branches[0].wide)
+        for name in selection.order(shape, list(self.models)):
+            yield name, selection.reason(shape, name)
+
+    def _answered(
+        self, text: str, question: BoundQuestion, predictor: Predictor | None, config: AskConfig, start: float,
+        why: str, name: str | None = None,
+    ) -> Answers | TermTable:  # fmt: skip
+        model = name or (predictor.name if predictor else None)
+        if question.form == COUNT:
+            counted = count(self.graph, question, predictor, config)
+            known = None if config.mode == "predicted" else counted.known
+            return TermTable.of_count(
+                text, question.counted_as, known, counted.expected, model, self.name, time.perf_counter() - start, why
+            )
+        answer = verdict if question.form == ASK else rows_of
+        rows = answer(self.graph, question, predictor, config)
         return Answers(
-            text, query, self.graph, rows, config, predictor.name if predictor else None, self.name,
-            time.perf_counter() - start,
+            text, question.branches[0].query, self.graph, rows, config, model, self.name, time.perf_counter() - start,
+            question.branches, question.form, why,
         )  # fmt: skip
+
+    def explain(self, row: Row, *, views: Sequence[str] | None = None) -> Explanation:
+        """Why a row of ``ask`` is an answer: what each unknown looked at, what the row rests on, what would change it.
+
+        ``views`` are some of attention, witness and counterfactual; left out, all of them.
+        """
+        if not isinstance(row, Row):
+            raise InvalidOption("only rows of entities can be explained: these are values, with nothing behind them",
+                                hint="explain a row of a SELECT over the supported subset")  # fmt: skip
+        from biqe import explain
+
+        answers = row._answers
+        query: BoundQuery = answers.branch_of(row).query
+        predictor = None
+        if answers.model is not None:
+            predictor = self.predictor_of(answers.model if answers.model in self.models else None)
+        options: dict[str, Any] = {} if views is None else {"views": views}
+        if predictor is not None:
+            options["link_probabilities"] = partial(predictor.link_probabilities, graph=answers.graph)
+        return explain.explain(
+            None if predictor is None else predictor.model,
+            answers.graph,
+            query,
+            dict(zip(query.targets, row.ids, strict=True)),
+            self.vocabulary,
+            probability=None if row.status == "known" else row.probability,
+            **options,
+        )
 
 
 def open(
     name: str | os.PathLike[str], *, graph: str | os.PathLike[str] | None = None, known: str | None = None
 ) -> KnowledgeBase:
-    """The knowledge base called ``name``: ``atlas``, a run folder, a model folder or a graph folder.
+    """The knowledge base called ``name``: ``atlas``, a run folder, a model folder, a graph folder, or several models.
 
     ``graph`` is a graph folder that stands in for the one that a run remembers; it must have the same vocabulary.
     ``known`` says which of its triples count as known, ``complete`` or ``train``; left out, the graph itself decides
@@ -131,23 +269,46 @@ def open(
     if known is not None and known not in KNOWN:
         raise InvalidOption(f"'known' must be one of {', '.join(KNOWN)}. Got {known!r}")
     shown = os.fspath(name)
-    model: Path | None
+    main: Path | None
     if shown in EMBEDDED:
         from biqe import atlas
 
-        place, model = Path(graph) if graph is not None else _embedded_graph(), Path(atlas.model_path())
+        folder = Path(atlas.model_path())
+        place, main = Path(graph) if graph is not None else _embedded_graph(), folder
     else:
-        place, model = _resolve(Path(name), graph)
+        folder = Path(name)
+        place, main = _resolve(folder, graph)
     splits = graph_folder.load(place)
     manifest = graph_folder.load_manifest(place)
-    if model is not None and (manifest_of_model := _json(model / "manifest.json")) is not None:
-        _check_vocabulary(model, manifest_of_model, splits.vocabulary)
+    models = _models(folder, main)
+    for model in models.values():
+        if (manifest_of_model := _json(model / "manifest.json")) is not None:
+            _check_vocabulary(model, manifest_of_model, splits.vocabulary)
+    selection = read_selection(folder) if models else None
+    if main is None and models:
+        best = selection.default if selection is not None else None
+        main = models[best if best in models else next(iter(models))]
     known = known or manifest.get("known") or manifest.get("source", {}).get("known") or "complete"
-    return KnowledgeBase(shown, splits, known, model, manifest.get("prefixes"))
+    return KnowledgeBase(shown, splits, known, main, manifest.get("prefixes"), models, selection)
+
+
+def _models(folder: Path, main: Path | None) -> dict[str, Path]:
+    """Models by name: the main one under its own, and those in models/NAME."""
+    found: dict[str, Path] = {}
+    if main is not None:
+        found[str((_json(main / "manifest.json") or {}).get("model", "model"))] = main
+    for place in sorted((folder / "models").glob("*/")):
+        inner = place / "model" if (place / "run.json").is_file() else place
+        if (inner / "manifest.json").is_file() and place.name not in found:
+            found[place.name] = inner
+    if AUTO in found:
+        raise InvalidOption(f"a model of {folder} is called {AUTO!r}, which stands for the best model of a query",
+                            hint="rename its folder")  # fmt: skip
+    return found
 
 
 def _resolve(folder: Path, graph: str | os.PathLike[str] | None) -> tuple[Path, Path | None]:
-    """Graph folder and model folder of a run, model or graph folder."""
+    """Graph folder and main model folder of a run, model or graph folder, or of a folder of models."""
     if not folder.exists():
         raise UnknownName(
             f"{str(folder)!r} is neither a folder nor an embedded graph ({', '.join(EMBEDDED)})",
@@ -163,9 +324,24 @@ def _resolve(folder: Path, graph: str | os.PathLike[str] | None) -> tuple[Path, 
                 hint="give the graph folder that it was trained on with --graph DIR (graph= in Python)",
             )
         return Path(graph), folder
+    if (folder / "models").is_dir():
+        return _graph_of_models(folder, graph), None
     if graph is not None and Path(graph) != folder:
         raise InvalidOption(f"{folder} is not a run or a model folder, so --graph makes no sense with it")
     return folder, None
+
+
+def _graph_of_models(folder: Path, graph: str | os.PathLike[str] | None) -> Path:
+    """The graph of a folder of models: as given, or that of the first run among them."""
+    if graph is not None:
+        return Path(graph)
+    for place in sorted((folder / "models").glob("*/")):
+        if (place / "run.json").is_file():
+            return _graph_of_run(place)
+    raise InvalidOption(
+        f"{folder} holds models without their graph, so known and predicted answers cannot be told apart",
+        hint="give the graph folder that they were trained on with --graph DIR (graph= in Python)",
+    )
 
 
 def _graph_of_run(folder: Path) -> Path:

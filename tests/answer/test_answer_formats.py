@@ -42,6 +42,7 @@ HOSTILE = [
     " padded ",
     "e\u0301",
     "_:b0",
+    "?x",
     "http://example.org/a#b",
 ]
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import product as pairs
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biqe.answer.joint import beam, parts, product
+from biqe.answer.joint import DECODE, Joint, Listed, beam, decode, decode_many, parts, product, rescored, ways
 from biqe.answer.predicted import Predictor
-from biqe.errors import UnsupportedQuery
+from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.models._contract import Support
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 
@@ -19,28 +21,61 @@ STAR = BoundQuery((0, 1, TARGET, TARGET), ((0, 0, 2), (1, 1, 2), (2, 1, 3)), (3,
 WITH_HIDDEN = BoundQuery((0, TARGET, HIDDEN, TARGET), ((0, 0, 1), (1, 1, 2), (2, 0, 3)), (1, 3), ("", "x", "h", "y"))
 THREE = BoundQuery((2, TARGET, TARGET, TARGET), ((0, 0, 1), (1, 1, 2), (1, 0, 3)), (3, 1, 2), ("", "a", "b", "c"))
 QUERIES = [CHAIN, STAR, WITH_HIDDEN, THREE]
+CONTEXTS = ("whole", "rest")
 
 
-def _ask(model, query, exclude=None, **options):
+def _marginals(model, query):
     predictor = Predictor(model)
-    marginals = predictor.log_probabilities([predictor.prepare(query)])
+    return predictor, predictor.log_probabilities([predictor.prepare(query)])
+
+
+def _ask(model, query, exclude=None, *, count, **options):
+    predictor, marginals = _marginals(model, query)
     exclude = np.zeros((0, len(query.targets)), np.int32) if exclude is None else np.array(exclude, np.int32)
-    return beam(predictor, query, marginals, exclude, **options)
+    return decode(predictor, query, marginals, exclude, count=count, joint=Joint(**{"decode": "beam", **options}))
 
 
+@pytest.mark.parametrize("way", ["beam", "rescored"])
+@pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize("inverses", [False, True])
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_beam_wide_enough_is_brute_force(toy, query, inverses):
-    for seed in range(3):
+def test_wide_enough_is_brute_force(toy, query, inverses, context, way):
+    for seed in range(2):
         model = toy.random_model(seed, 4, 2, inverses=inverses)
         truth = model.tuples(query)
-        found = _ask(model, query, count=len(truth), width=len(truth))
+        found = _ask(model, query, count=len(truth), width=len(truth), context=context, decode=way)
         assert len(found.tuples) == len(truth)
-        best_first = sorted(truth, key=truth.__getitem__, reverse=True)
-        assert tuple(found.tuples[0]) == best_first[0]
-        expected = [truth[tuple(row)] for row in found.tuples.tolist()]
-        np.testing.assert_allclose(np.exp(found.log_probabilities), expected, rtol=1e-4)
+        if way == "beam":
+            assert tuple(found.tuples[0]) == max(truth, key=truth.__getitem__)
+            expected = np.array([truth[tuple(row)] for row in found.tuples.tolist()])
+            np.testing.assert_allclose(np.exp(found.log_probabilities), expected, rtol=1e-4)
+        else:  # how it divides them is checked below
+            assert np.exp(found.log_probabilities).sum() == pytest.approx(1.0, rel=1e-4)
         assert (np.diff(found.log_probabilities) <= 0).all()
+
+
+@given(st.integers(0, 30))
+def test_rescoring_is_the_mean_of_the_three_ways_by_enumeration(toy, seed):
+    model = toy.random_model(seed, 4, 2)
+    truth = model.tuples(CHAIN)
+    joint = np.array([[truth[a, b] for b in range(4)] for a in range(4)])
+    given_a, given_b = joint / joint.sum(1, keepdims=True), joint / joint.sum(0, keepdims=True)
+    mixed = np.exp((2 * np.log(joint) + np.log(given_a) + np.log(given_b)) / 3)  # both chains are the joint itself
+    found = _ask(model, CHAIN, count=16, width=16, decode="rescored")
+    expected = mixed / mixed.sum()
+    np.testing.assert_allclose(
+        np.exp(found.log_probabilities), [expected[tuple(row)] for row in found.tuples.tolist()], rtol=1e-3
+    )
+
+
+def test_rescoring_keeps_the_probability_of_what_the_beam_found(toy):
+    model = toy.random_model(3, 5, 2)
+    truth = model.tuples(CHAIN)
+    known = sorted(truth, key=truth.__getitem__)[-5:]
+    found = _ask(model, CHAIN, known, count=25, width=25, decode="rescored")
+    assert len(found.tuples) == 20
+    left = sum(value for row, value in truth.items() if row not in known)
+    assert np.exp(found.log_probabilities).sum() == pytest.approx(left, rel=1e-4)
 
 
 def test_joint_and_product_differ_where_targets_depend_on_each_other(toy):
@@ -50,12 +85,12 @@ def test_joint_and_product_differ_where_targets_depend_on_each_other(toy):
     weights[1, 0, 0] = weights[1, 1, 1] = 1.0
     model = toy.FactorModel(weights)
     query = BoundQuery((2, TARGET, TARGET), ((0, 0, 1), (1, 1, 2)), (1, 2))
-    predictor = Predictor(model)
-    marginals = predictor.log_probabilities([query])
-    joint = beam(predictor, query, marginals, NONE, count=2).tuples.tolist()
+    predictor, marginals = _marginals(model, query)
     paired = product(marginals, NONE, count=2).tuples.tolist()
-    assert joint == [[0, 0], [1, 1]]
-    assert sorted(paired) != sorted(joint)
+    for way in (beam, rescored):
+        joint = way(predictor, query, marginals, NONE, count=2).tuples.tolist()
+        assert joint == [[0, 0], [1, 1]]
+        assert sorted(paired) != sorted(joint)
 
 
 @given(st.integers(0, 50), st.integers(1, 16), st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3))))
@@ -65,52 +100,176 @@ def test_product_is_the_sorted_list_of_all_products(toy, seed, count, exclude):
     found = product(marginals, np.array(sorted(exclude), np.int32).reshape(-1, 2), count=count)
     table = marginals[0][:, None].astype(float) + marginals[1][None, :]
     allowed = [table[a, b] for a in range(4) for b in range(4) if (a, b) not in exclude]
-    np.testing.assert_allclose(found.log_probabilities, sorted(allowed, reverse=True)[:count])
+    np.testing.assert_allclose(found.log_probabilities, sorted(allowed, reverse=True)[:count], rtol=1e-6)
     assert not {tuple(row) for row in found.tuples.tolist()} & exclude
 
 
-@given(st.integers(0, 50), st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3))), st.integers(1, 20))
-def test_excluded_tuples_are_left_out_and_leave_no_gap(toy, seed, exclude, width):
+def test_product_of_three_targets_visits_every_tuple_once():
+    rng = np.random.default_rng(0)
+    marginals = rng.normal(size=(3, 5)).astype(np.float32)
+    found = product(marginals, np.zeros((0, 3), np.int32), count=1000)
+    assert len({tuple(row) for row in found.tuples.tolist()}) == len(found.tuples) == 125
+    assert (np.diff(found.log_probabilities) <= 1e-9).all()
+
+
+def test_product_gives_up_where_nearly_everything_is_excluded(monkeypatch):
+    monkeypatch.setattr("biqe.answer.ranked.TRIED", 100)
+
+    class Everything:
+        def holds(self, rows):
+            return np.ones(len(rows), bool)
+
+        def completing(self, filled, column):
+            raise AssertionError("product completes nothing")
+
+    marginals = np.zeros((2, 1000), np.float32)
+    assert len(product(marginals, Everything(), count=5).tuples) == 0
+
+
+@given(
+    st.integers(0, 50), st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3))), st.integers(1, 20),
+    st.sampled_from(CONTEXTS), st.sampled_from(DECODE),
+)  # fmt: skip
+def test_excluded_tuples_are_left_out_and_leave_no_gap(toy, seed, exclude, width, context, way):
     model = toy.random_model(seed, 4, 2)
-    found = _ask(model, CHAIN, sorted(exclude) or None, count=16, width=width)
+    found = _ask(model, CHAIN, sorted(exclude) or None, count=16, width=width, context=context, decode=way)
     rows = list(map(tuple, found.tuples.tolist()))
     assert len(set(rows)) == len(rows)
     assert not set(rows) & exclude
-    if width >= 4:  # every value of the first target survives the first step
-        assert len(rows) == min(max(16, width), 16 - len(exclude))
+    if width >= 4 or way != "beam":  # every value of the first target survives the first step
+        assert len(rows) == 16 - len(exclude)
+
+
+@pytest.mark.parametrize("way", DECODE)
+def test_injective_tuples_have_different_entities(toy, way):
+    model = toy.random_model(6, 4, 2)
+    free = _ask(model, THREE, count=64, width=64, decode=way)
+    strict = _ask(model, THREE, count=64, width=64, decode=way, injective=True)
+    assert len(strict.tuples) == 4 * 3 * 2
+    assert len(free.tuples) == 64
+    assert all(len(set(row)) == 3 for row in strict.tuples.tolist())
+    if way != "rescored":  # there the shares are divided among fewer
+        scores = {tuple(row): score for row, score in zip(free.tuples.tolist(), free.log_probabilities, strict=True)}
+        np.testing.assert_allclose(
+            strict.log_probabilities, [scores[tuple(row)] for row in strict.tuples.tolist()], rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize("way", DECODE)
+def test_many_queries_at_once_are_one_at_a_time(toy, way):
+    model = toy.random_model(8, 4, 2)
+    queries = [*QUERIES, BoundQuery((1, TARGET), ((0, 0, 1),), (1,)), CHAIN, *QUERIES[::-1]]
+    exclude = [np.array([[0] * len(query.targets)], np.int32) for query in queries]
+    seen = []
+    many = decode_many(Predictor(model), queries, exclude, count=9, joint=Joint(decode=way, width=5), together=3,
+                       progress=lambda done, total: seen.append((done, total)))  # fmt: skip
+    assert seen[-1] == (len(queries), len(queries))
+    for query, out, found in zip(queries, exclude, many, strict=True):
+        alone = _ask(model, query, out, count=9, decode=way, width=5)
+        np.testing.assert_array_equal(found.tuples, alone.tuples)
+        np.testing.assert_allclose(found.log_probabilities, alone.log_probabilities, rtol=1e-5)
+
+
+def test_queries_of_one_structure_share_model_calls(toy):
+    model = toy.random_model(8, 4, 2)
+    queries = [BoundQuery((anchor, TARGET, TARGET), CHAIN.edges, (1, 2)) for anchor in range(4)]
+    decode_many(Predictor(model), queries, [NONE] * 4, count=5, joint=Joint(width=4))
+    assert model.calls <= 3  # the marginals, then given x and given y, whichever is surer in each query
+
+
+def test_ways_are_the_ways(toy):
+    model = toy.random_model(1, 4, 2)
+    found = ways(Predictor(model), Joint(width=16))
+    assert list(found) == ["product", "beam", "rescored"]
+    for name, way in found.items():
+        ((rows, scores),) = way([CHAIN], [Listed(NONE)], 6)
+        alone = _ask(model, CHAIN, count=6, width=16, decode=name)
+        np.testing.assert_array_equal(rows, alone.tuples)
+        np.testing.assert_allclose(scores, alone.log_probabilities, rtol=1e-5)
 
 
 def test_one_target_is_its_distribution(toy):
     model = toy.random_model(1, 5, 1)
     query = BoundQuery((3, TARGET), ((0, 0, 1),), (1,))
-    found = _ask(model, query, count=5)
     truth = model.tuples(query)
-    assert [tuple(row) for row in found.tuples.tolist()] == sorted(truth, key=truth.__getitem__, reverse=True)
-    assert model.calls == 1
+    for way in DECODE:
+        found = _ask(model, query, count=5, decode=way)
+        assert [tuple(row) for row in found.tuples.tolist()] == sorted(truth, key=truth.__getitem__, reverse=True)
+    assert model.calls == len(DECODE)
 
 
 def test_one_model_call_a_step(toy):
     model = toy.random_model(1, 4, 2)
-    _ask(model, THREE, count=10, width=10)
+    _ask(model, THREE, count=10, width=10, context="whole")
+    assert model.calls == 3
+    model.calls = 0
+    # With the middle filled, the two leaves are asked apart, but have one structure: still one call.
+    star = BoundQuery((2, TARGET, TARGET, TARGET), ((0, 0, 1), (1, 1, 2), (1, 0, 3)), (1, 2, 3))
+    _ask(model, star, count=10, width=10, context="rest")
     assert model.calls == 3
 
 
 def test_scores_that_do_not_fit_go_in_several_calls_with_the_same_result(toy, monkeypatch):
-    whole = _ask(toy.random_model(4, 4, 2), THREE, count=64, width=64)
-    monkeypatch.setattr("biqe.answer.predicted.SCORES_AT_ONCE", 10)
-    model = toy.random_model(4, 4, 2)
-    pieces = _ask(model, THREE, count=64, width=64)
-    assert model.calls > 10
-    np.testing.assert_array_equal(whole.tuples, pieces.tuples)
-    np.testing.assert_allclose(whole.log_probabilities, pieces.log_probabilities)
+    for way, context in pairs(DECODE, CONTEXTS):
+        whole = _ask(toy.random_model(4, 4, 2), THREE, count=64, width=20, decode=way, context=context)
+        with monkeypatch.context() as patch:
+            patch.setattr("biqe.answer.predicted.SCORES_AT_ONCE", 10)
+            model = toy.random_model(4, 4, 2)
+            pieces = _ask(model, THREE, count=64, width=20, decode=way, context=context)
+        assert model.calls > 8 or way == "product"
+        np.testing.assert_array_equal(whole.tuples, pieces.tuples)
+        np.testing.assert_allclose(whole.log_probabilities, pieces.log_probabilities)
+
+
+@given(st.integers(0, 100), st.integers(1, 12), st.integers(1, 6))
+def test_members_that_cannot_win_are_not_asked_and_nothing_is_lost(toy, seed, count, head):
+    # Without inverses the order of the columns is given, so only who is asked can differ.
+    everyone, few = toy.random_model(seed, 6, 2), toy.random_model(seed, 6, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("biqe.answer.joint.HEAD", 1000)
+        whole = _ask(everyone, CHAIN, count=count, width=6)
+        patch.setattr("biqe.answer.joint.HEAD", head)
+        pruned = _ask(few, CHAIN, count=count, width=6)
+    np.testing.assert_array_equal(whole.tuples, pruned.tuples)
+    np.testing.assert_allclose(whole.log_probabilities, pruned.log_probabilities)
+
+
+def test_a_sure_head_saves_a_call(toy, monkeypatch):
+    weights = np.full((2, 6, 6), 1e-6)
+    weights[0, 0, 3] = weights[1, 3, 4] = 1.0
+    model = toy.FactorModel(weights)
+    monkeypatch.setattr("biqe.answer.joint.HEAD", 1)
+    assert _ask(model, CHAIN, count=1).tuples.tolist() == [[3, 4]]
+    assert model.calls == 2
+    _ask(model, CHAIN, count=30)
+    assert model.calls == 2 + 3
+
+
+@pytest.mark.parametrize("way", DECODE)
+def test_entities_without_probability_are_in_no_tuple(toy, way):
+    class Restricted(Predictor):
+        def log_probabilities(self, prepared):
+            scores = super().log_probabilities(prepared).copy()
+            names = [query.names[node] for query in prepared for node in query.targets]
+            scores[[name == "y" for name in names], 2:] = -np.inf
+            return scores
+
+    predictor = Restricted(toy.random_model(2, 5, 2))
+    marginals = predictor.log_probabilities([predictor.prepare(CHAIN)])
+    found = decode(predictor, CHAIN, marginals, NONE, count=25, joint=Joint(way, width=25))
+    assert sorted(map(tuple, found.tuples.tolist())) == [(x, y) for x in range(5) for y in range(2)]
+    assert np.isfinite(found.log_probabilities).all()
+    marginals[:] = -np.inf
+    assert len(decode(predictor, CHAIN, marginals, NONE, count=25, joint=Joint(way)).tuples) == 0
 
 
 def test_rows_come_in_select_order_whatever_the_order_of_nodes(toy):
     model = toy.random_model(2, 4, 2)
     turned = BoundQuery(CHAIN.nodes, CHAIN.edges, CHAIN.targets[::-1])
-    there = _ask(model, CHAIN, count=16, width=16)
-    back = _ask(model, turned, count=16, width=16)
-    np.testing.assert_array_equal(there.tuples, back.tuples[:, ::-1])
+    for way in DECODE:
+        there = _ask(model, CHAIN, count=16, width=16, decode=way)
+        back = _ask(model, turned, count=16, width=16, decode=way)
+        np.testing.assert_array_equal(there.tuples, back.tuples[:, ::-1])
 
 
 def test_without_inverses_sources_are_filled_first(toy):
@@ -124,8 +283,28 @@ def test_without_inverses_sources_are_filled_first(toy):
             asked.extend(queries)
             return queries
 
-    _ask(Recorder(weights), CHAIN, count=3)
+    _ask(Recorder(weights), CHAIN, count=3, context="rest")
+    assert len(asked) == 4
     assert all(query.edges == ((0, 1, 1),) and query.nodes[1] == TARGET for query in asked[1:])
+    del asked[:]
+    _ask(Recorder(weights), CHAIN, count=3, context="whole")
+    assert [query.nodes for query in asked[1:]] == [(0, x, TARGET) for x in range(3)]
+    assert all(query.edges == CHAIN.edges for query in asked)
+
+
+def test_a_model_that_reads_no_filled_targets_is_asked_for_the_rest(toy):
+    class Sources(toy.FactorModel):
+        def supports(self, query, *, strict=True):
+            ends = [query.nodes[object_] for _, _, object_ in query.edges]
+            return Support(all(value < 0 for value in ends), "constants at sources only")
+
+    weights = toy.random_model(3, 4, 2).weights
+    model = Sources(weights)
+    truth = model.tuples(CHAIN)
+    found = _ask(model, CHAIN, count=16, width=16, context="whole")
+    np.testing.assert_allclose(
+        np.exp(found.log_probabilities), [truth[tuple(row)] for row in found.tuples.tolist()], rtol=1e-4
+    )
 
 
 def test_parts_drop_patterns_between_constants_and_fall_apart():
@@ -139,18 +318,13 @@ def test_parts_drop_patterns_between_constants_and_fall_apart():
 
 
 def test_targets_that_a_model_cannot_tell_apart_are_asked_one_at_a_time(toy):
-    class OneAtATime(toy.FactorModel):
-        def supports(self, query, *, strict=True):
-            filled = sum(value >= 0 for value in query.nodes)
-            return Support(len(query.targets) == 1 or (filled, len(query.targets)) == (1, 3), "too many")
-
     # b and c both hang on a; with a filled the model takes only one of them.
     weights = toy.random_model(3, 3, 2).weights
     query = BoundQuery((2, TARGET, TARGET, TARGET), ((0, 0, 1), (1, 1, 2), (1, 0, 3)), (1, 2, 3))
-    model = OneAtATime(weights)
+    model = toy.FactorModel(weights)
     model.supports = lambda query, strict=True: Support(len(query.targets) in (1, 3), "not two at once")
-    found = _ask(model, query, count=27, width=27)
     truth = model.tuples(query)
+    found = _ask(model, query, count=27, width=27)
     np.testing.assert_allclose(
         np.exp(found.log_probabilities), [truth[tuple(row)] for row in found.tuples.tolist()], rtol=1e-4
     )
@@ -161,6 +335,12 @@ def test_a_refusal_carries_the_models_reason_and_a_way_out(toy):
     with pytest.raises(UnsupportedQuery, match="it has a cycle") as caught:
         _ask(model, CHAIN, count=1)
     assert "known" in caught.value.hint
+
+
+@pytest.mark.parametrize(("option", "value"), [("decode", "best"), ("context", "none"), ("width", 0)])
+def test_options_are_checked(option, value):
+    with pytest.raises(InvalidOption, match=str(value)):
+        Joint(**{option: value})
 
 
 def test_link_probabilities_are_the_objects_share(toy):

@@ -173,13 +173,131 @@ def test_names_that_nobody_knows(world, tmp_path):
         kb.ask("SELECT")
 
 
-def test_a_query_that_the_model_cannot_read(world):
+def test_parts_that_nothing_joins_are_answered_together(world):
     kb = biqe.open(world / "run")
     apart = "SELECT ?a ?b { ?a :flows_through :Germany . ?b :located_on :Elbe }"
-    with pytest.raises(UnsupportedQuery, match="separate parts") as caught:
-        kb.ask(apart)
-    assert "--mode known" in caught.value.hint
-    assert kb.ask(apart, mode="known").known_count == 2
+    answers = kb.ask(apart, top=4)
+    assert answers.known_count == 2 and answers.predicted_count == 4
+    single = {row.x: row.probability for row in kb.ask("SELECT ?x { ?x :flows_through :Germany }", top=7)}
+    other = {row.x: row.probability for row in kb.ask("SELECT ?x { ?x :located_on :Elbe }", top=7)}
+    for row in answers[2:]:
+        assert row.probability == pytest.approx(single[row.a] * other[row.b], rel=1e-5)
+        assert row.missing
+
+
+def test_a_query_that_the_model_cannot_read(world):
+    kb = biqe.open(world / "run")
+    loop = "SELECT ?a { ?a :flows_through ?a }"
+    with pytest.raises(UnsupportedQuery, match="this query has a cycle") as caught:
+        kb.ask(loop)
+    assert "known mode" in caught.value.hint
+    assert kb.ask(loop, mode="known").known_count == 0
+
+
+def test_a_cycle_with_something_to_hold_on_to(world):
+    answers = biqe.open(world / "run").ask("SELECT ?a ?b { ?a :flows_through ?b . ?b :located_on ?a }", top=5)
+    assert answers.predicted_count == 5
+    assert all(row.missing and 0 < row.probability < 1 for row in answers)
+
+
+def test_filters_unions_counts_and_asks(world):
+    kb = biqe.open(world / "run")
+    filtered = kb.ask("SELECT ?c { ?c :located_on ?r FILTER(?r = :Rhine && ?c != :Bonn) }", top=9)
+    assert [row.c for row in filtered if row.status == "known"] == ["Cologne"]
+    assert "Bonn" not in {row.c for row in filtered} and filtered.predicted_count == 5
+    union = kb.ask("SELECT ?c { { ?c :located_on :Rhine } UNION { ?c :located_on :Elbe } } ORDER BY DESC(?c)", top=3)
+    assert [row.c for row in union if row.status == "known"] == ["Dresden", "Cologne", "Bonn"]
+    assert len({row.c for row in union}) == len(union) == 6
+    counted = kb.ask("SELECT (COUNT(*) AS ?n) { ?c :located_on :Rhine }")
+    assert [row.status for row in counted] == ["known", "predicted"]
+    rows = kb.ask("SELECT ?c { ?c :located_on :Rhine }", top=99)
+    assert counted[0].n == 2
+    assert counted[1].n == pytest.approx(sum(row.probability for row in rows if row.status == "predicted"), rel=1e-5)
+    assert kb.ask("ASK { :Bonn :located_on :Rhine }").holds
+    asked = kb.ask("ASK { :Bonn :located_on :Elbe }")
+    assert not asked.holds and len(asked) == 1
+    link = asked[0].missing[0]
+    assert str(link) == "Bonn located_on Elbe" and asked[0].probability == pytest.approx(link.probability)
+
+
+def test_a_row_is_explained(world):
+    kb = biqe.open(world / "run")
+    answers = kb.ask(QUESTION, top=1)
+    for row in (answers[0], answers[3]):
+        why = kb.explain(row, views=["witness"])
+        assert why.status == row.status
+        assert why.row == row.values
+        assert why.to_text().strip()
+
+
+# Several models
+
+
+@pytest.fixture(scope="module")
+def several(world, tmp_path_factory):
+    """A folder with two models: ``wide`` reads patterns either way, ``plain`` as they are written."""
+    root = tmp_path_factory.mktemp("several")
+    _save_model(root / "models" / "wide", _splits())
+    _save_model(root / "models" / "plain", _splits(), inverses=False)
+    return root
+
+
+def _report(value, **shapes):
+    def summary(figure):
+        return {"metrics": {"realistic": {"mrr": figure}}}
+
+    return {"protocol": "cq", "notes": {"split": "valid"}, "overall": summary(value), "by_kind": {},
+            "by_shape": {shape: summary(figure) for shape, figure in shapes.items()}}  # fmt: skip
+
+
+def test_the_model_that_was_best_on_queries_of_the_shape(world, several, tmp_path):
+    from biqe.answer.choose import write_selection
+
+    write_selection(several, {"wide": _report(0.3, **{"1p": 0.2, "2p": 0.5}), "plain": _report(0.2, **{"1p": 0.6})})
+    kb = biqe.open(several, graph=world / "kg")
+    assert set(kb.models) == {"wide", "plain"} and kb.model_folder == several / "models" / "wide"
+    simple, chain = "SELECT ?c { ?c :located_on :Rhine }", QUESTION.replace("?river ?city", "?city", 1)
+    assert kb.ask(simple, model="auto", top=1).model == "plain"
+    answers = kb.ask(simple, top=1)
+    assert answers.model == "plain", "with a selection, auto is the default"
+    assert "\nmodel plain: mrr 0.600 on validation queries of shape 1p\n" in str(answers)
+    assert kb.ask(chain, top=1).model == "wide"
+    assert kb.ask(simple, model="wide", top=1).model == "wide"
+    with pytest.raises(UnknownName, match="has no model 'other'; it has") as caught:
+        kb.ask(simple, model="other")
+    assert "--model auto" in caught.value.hint
+    assert "and 1 more" in repr(kb)
+
+
+def test_falling_back_on_a_model_that_can_read_the_query(world, several, monkeypatch):
+    kb = biqe.open(several, graph=world / "kg")
+    best = kb.predictor_of("plain").model
+    monkeypatch.setattr(type(best), "supports", _refusing(best, type(best).supports))
+    answers = kb.ask("SELECT ?c { ?c :located_on :Rhine }", model="auto", top=1)
+    assert answers.model == "wide"
+    assert "\nmodel wide: instead of 1 that cannot read this query\n" in str(answers)
+    with pytest.raises(UnsupportedQuery, match="not today"):
+        kb.ask("SELECT ?c { ?c :located_on :Rhine }", model="plain", top=1)
+
+
+def _refusing(model, supports):
+    from biqe.models._contract import Support
+
+    return lambda self, query, strict=True: Support(False, "not today") if self is model else supports(self, query)
+
+
+def test_models_without_their_graph(several):
+    with pytest.raises(InvalidOption, match="holds models without their graph"):
+        biqe.open(several)
+
+
+def test_a_selection_that_is_damaged(world, several, tmp_path):
+    import shutil
+
+    shutil.copytree(several, tmp_path / "copy")
+    (tmp_path / "copy" / "selection.json").write_text("[]")
+    with pytest.raises(UnreadableFile, match="no selection of models"):
+        biqe.open(tmp_path / "copy", graph=world / "kg")
 
 
 def test_a_model_that_reads_patterns_as_written(tmp_path, world):

@@ -41,7 +41,9 @@ def folders(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def ask(folders, capsys):
+def ask(folders, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+
     def run(*arguments: str, place: str = "run") -> tuple[int, str, str]:
         code = main(["ask", str(folders / place), *arguments])
         captured = capsys.readouterr()
@@ -137,7 +139,10 @@ def test_query_from_a_file_and_from_standard_input(ask, tmp_path, monkeypatch):
     from_file = ask(f"@{path}", "--json", "--mode", "known")[1]
     monkeypatch.setattr(sys, "stdin", io.StringIO(CITIES))
     from_stdin = ask("-", "--json", "--mode", "known")[1]
-    assert json.loads(expected)["rows"] == json.loads(from_file)["rows"] == json.loads(from_stdin)["rows"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO(CITIES))
+    without_saying = ask("--json", "--mode", "known")[1]
+    rows = [json.loads(text)["rows"] for text in (expected, from_file, from_stdin, without_saying)]
+    assert rows[0] and all(other == rows[0] for other in rows)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +161,11 @@ def test_query_from_a_file_and_from_standard_input(ask, tmp_path, monkeypatch):
         (["SELECT ?x { ?x :located_at :Rhine }"], "did you mean 'located_on'"),
         (["SELECT ?x"], "error: SparqlSyntax"),
         (["@no/such/file.rq"], "query file no/such/file.rq cannot be read"),
-        (["SELECT ?a ?b { ?a :located_on :Rhine . ?b :located_in :Germany }"], "separate parts"),
+        (["SELECT ?a { ?a :located_on ?a }"], "this query has a cycle"),
+        ([CITIES, "--model", "cqd"], "has no model 'cqd'; it has biqe"),
+        ([CITIES, "--explain", "--format", "csv"], "--explain goes with --format table or json. Got 'csv'"),
+        (["SELECT ?x { ?x :located_on ?y OPTIONAL { ?y :p ?z } }"], "--mode known takes all of SPARQL 1.1"),
+        (["SELECT ?x { ?x :located_on ?y FILTER(regex(?x, '(')) }"], "is no regular expression that can be read"),
     ],
 )
 def test_bad_input_is_one_paragraph_and_exit_code_2(ask, arguments, message):
@@ -183,3 +192,131 @@ def test_a_folder_that_is_not_there(capsys):
 def test_help_has_examples(capsys):
     assert main(["ask", "--help"]) == 0
     assert "biqe ask atlas 'SELECT ?city WHERE { ?city :located_on :Rhine }'" in capsys.readouterr().out
+
+
+# Explanations, counts, all of SPARQL
+
+
+def test_explain(ask):
+    code, out, err = ask(CITIES, "--top", "2", "--explain")
+    assert (code, err) == (0, "")
+    assert "\nrow 61\n" in out and "\nrow 62\n" in out
+    document = json.loads(ask(CITIES, "--top", "1", "--explain", "--json")[1])
+    (why,) = document["explanations"]
+    assert why["number"] == 61 and why["status"] == "predicted"
+
+
+def test_known_mode_takes_all_of_sparql(ask):
+    text = "SELECT ?r (COUNT(?c) AS ?n) { ?c :located_on ?r } GROUP BY ?r"
+    code, out, err = ask(text, "--mode", "known")
+    assert (code, err) == (0, "")
+    assert [line.split() for line in out.splitlines()[2:]] == [["?r", "?n"], ["Rhine", "60"]]
+    assert ask(text)[0] == 2
+    bindings = json.loads(ask(text, "--mode", "known", "--format", "sparql-json")[1])["results"]["bindings"]
+    assert bindings[0]["n"]["value"] == "60"
+
+
+def test_ask_and_count(ask):
+    code, out, _ = ask("ASK { :City01 :located_on :Rhine }")
+    assert code == 0 and "yes, the graph holds it" in out
+    document = json.loads(ask("ASK { :Bonn :located_on :Rhine }", "--format", "sparql-json")[1])
+    assert document["boolean"] is False and 0 < document["probability"] < 1
+    document = json.loads(ask("SELECT (COUNT(*) AS ?n) { ?c :located_on :Rhine }", "--json")[1])
+    assert [row["status"] for row in document["rows"]] == ["known", "predicted"]
+    assert document["rows"][0]["values"] == {"n": 60}
+
+
+# Typing questions
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def typed(folders, monkeypatch, capsys, lines: list[str], *options: str) -> tuple[int, str, str]:
+    waiting = iter(lines)
+
+    def read(prompt: str) -> str:
+        try:
+            return next(waiting)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr("builtins.input", read)
+    monkeypatch.setenv("BIQE_HISTORY", str(folders / "state" / "history"))
+    code = main(["ask", str(folders / "run"), "--mode", "known", *options])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_questions_one_after_the_other(folders, monkeypatch, capsys):
+    lines = [
+        "help",
+        "SELECT ?x {",
+        "  ?x :located_in",
+        "  :Germany }",
+        "",
+        "SELECT ?x { ?x :nonsense :Rhine }",
+        "SELECT ?x",
+        "",
+        "explain 1",
+        "explain 99",
+        "ASK { :Bonn :located_in :Germany }",
+        "quit",
+        "never read",
+    ]
+    code, out, err = typed(folders, monkeypatch, capsys, lines)
+    assert code == 0
+    assert "Tab completes names" in out and "Bonn" in out and "yes, the graph holds it" in out
+    assert "error: UnknownName: relation 'nonsense' is not in this graph" in err
+    assert "error: SparqlSyntax: line 1, column 10: the query ends too early" in err
+    assert "wants the number of a row of the last answer, 1 to 1. Got '99'" in err
+    assert "Traceback" not in err
+
+
+def test_the_end_of_the_input_ends_the_conversation(folders, monkeypatch, capsys):
+    code, out, err = typed(folders, monkeypatch, capsys, ["explain 1"])
+    assert code == 0 and out == ""
+    assert "there is no answer yet to explain" in err
+
+
+def test_an_interrupt_drops_the_line_and_no_more(folders, monkeypatch, capsys):
+    from biqe.cli._shell import Shell
+    from biqe.knowledge_base import open as open_knowledge_base
+
+    kb = open_knowledge_base(folders / "kg")
+    asked: list[str] = []
+    script = iter(["SELECT ?x {", KeyboardInterrupt, "ASK { ?x :located_on :Rhine }", EOFError])
+
+    def read(prompt: str) -> str:
+        step = next(script)
+        if isinstance(step, str):
+            return step
+        raise step
+
+    Shell(kb, asked.append, lambda answers: None).run(read)
+    assert asked == ["ASK { ?x :located_on :Rhine }"]
+
+
+def test_completion_and_history(folders, monkeypatch, capsys):
+    readline = pytest.importorskip("readline")
+    from biqe.cli._shell import history_file, line_editing
+    from biqe.knowledge_base import open as open_knowledge_base
+
+    monkeypatch.setenv("BIQE_HISTORY", str(folders / "other" / "history"))
+    with line_editing(open_knowledge_base(folders / "kg")):
+        completer = readline.get_completer()
+        found = []
+        while (text := completer(":city0", len(found))) is not None:
+            found.append(text)
+        assert found == [f":City0{number}" for number in range(10)]
+        assert completer("SEL", 0) == "SELECT" and completer("SEL", 1) is None
+        readline.add_history("ASK { :a :b :c }")
+    assert "ASK { :a :b :c }" in history_file().read_text()
+    with line_editing(open_knowledge_base(folders / "kg")):
+        assert readline.get_history_item(readline.get_current_history_length()) == "ASK { :a :b :c }"
+    monkeypatch.delenv("BIQE_HISTORY")
+    monkeypatch.setenv("XDG_STATE_HOME", str(folders / "xdg"))
+    assert history_file() == folders / "xdg" / "biqe" / "history"

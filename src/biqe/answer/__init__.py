@@ -2,8 +2,14 @@
 
 predicted.py   a model's log-probabilities of a query's targets, and of single links
 joint.py       several targets -> ranked tuples
+rank.py        the same for any pattern: cycles, separate parts, targets that look alike
 evidence.py    which patterns of a filled query the graph holds, and which are missing
-combine.py     known tuples first, then predicted ones that are not known
+propose.py     ranked rows that the graph does not hold, with what they rest on
+combine.py     known tuples first, then predicted ones that are not known; the sides of a UNION
+answering.py   a question: rows, a verdict, or a count
+choose.py      which of several models answers
 result.py      Answers and Row: what a user gets, in names
+marginals.py   what a model says about one variable alone
+terms.py       rows of values: COUNT, and SPARQL beyond the subset
 formats.py     text table, JSON, SPARQL JSON, CSV, TSV, SPARQL XML
 """

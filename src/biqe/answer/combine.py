@@ -1,65 +1,48 @@
-"""Known rows first and complete, then predicted rows that are not known; a row never twice."""
+"""Known rows first and complete, then predicted rows that are not known; a row never twice.
+
+``combine`` answers one conjunction; ``merge`` joins the sides of a UNION.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.answer.evidence import Evidence, EvidenceFinder, IdLink
-from biqe.answer.joint import WIDTH, Ranked, beam, product
+from biqe.answer.config import JOINT, MODES, AskConfig
+from biqe.answer.evidence import Evidence, IdLink
 from biqe.answer.predicted import Predictor
-from biqe.errors import InvalidOption
+from biqe.answer.propose import propose
 from biqe.exact.answers import tuples
+from biqe.exact.filters import Filters, columns_of
 from biqe.graph.knowledge_graph import Graph
+from biqe.query.bind_question import BoundBranch
 from biqe.query.bound import BoundQuery
+
+__all__ = ["JOINT", "KNOWN", "MODES", "PREDICTED", "AskConfig", "Combined", "combine", "merge"]
 
 KNOWN = "known"
 """Status of a row that the graph holds."""
 PREDICTED = "predicted"
 """Status of a row that the graph does not hold, and the model proposes."""
-MODES = ("both", "known", "predicted")
-JOINT = ("beam", "product")
 KNOWN_ROWS = 100_000
 """Known rows that are kept; a query with more of them says so."""
+JUDGED_ROWS = 1_000_000
+"""Known matches that conditions are evaluated on."""
 
-
-@dataclass(frozen=True)
-class AskConfig:
-    """How a query is answered."""
-
-    mode: str = "both"
-    """Rows wanted: known (held by the graph), predicted (not held, but likely), or both."""
-    top: int = 20
-    """Predicted rows, at most."""
-    min_probability: float = 0.0
-    """Predicted rows below this probability are left out."""
-    joint: str = "beam"
-    """How tuples for several targets are ranked: beam (one target after the other) or product (all at once)."""
-    width: int = WIDTH
-    """Tuples that the beam keeps after each target."""
-
-    def __post_init__(self) -> None:
-        for name, allowed in (("mode", MODES), ("joint", JOINT)):
-            if getattr(self, name) not in allowed:
-                raise InvalidOption(f"{name!r} must be one of {', '.join(allowed)}. Got {getattr(self, name)!r}")
-        if self.top < 0:
-            raise InvalidOption(f"'top' must be at least 0. Got {self.top}")
-        if self.width < 1:
-            raise InvalidOption(f"'width' must be at least 1. Got {self.width}")
-        if not 0.0 <= self.min_probability <= 1.0:
-            raise InvalidOption(f"'min_probability' must be in [0, 1]. Got {self.min_probability}")
+Rows = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class Combined:
     """Rows in ids; (n, T) tuples have one column a target, in SELECT order."""
 
-    known: NDArray[np.int32]
+    known: Rows
     known_complete: bool
     """Whether ``known`` holds every known row; false where they are too many, or LIMIT cut them off."""
-    predicted: NDArray[np.int32]
+    predicted: Rows
     probabilities: NDArray[np.float64]
     """(m,) of the predicted rows."""
     evidence: list[Evidence] = field(default_factory=list)
@@ -68,78 +51,114 @@ class Combined:
     """Of the missing links whose two ends are entities."""
     marginals: NDArray[np.float32] | None = None
     """(T, E) log-probabilities of each target alone; None where no model was asked."""
+    known_wide: Rows | None = None
+    """(n, W) of each known row, what makes it pass conditions on hidden variables; None where there are none."""
+    branches: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    """Side of the UNION that each known and each predicted row comes from; None where there is one side only."""
 
 
-Prediction = tuple[NDArray[np.int32], NDArray[np.float64], list[Evidence], dict[IdLink, float], NDArray[np.float32]]
-"""Predicted rows with all that goes with them: the last five fields of Combined."""
-
-
-def combine(graph: Graph, query: BoundQuery, predictor: Predictor | None, config: AskConfig) -> Combined:
+def combine(
+    graph: Graph, query: BoundQuery | BoundBranch, predictor: Predictor | None, config: AskConfig, *,
+    known_elsewhere: Rows | None = None,
+) -> Combined:  # fmt: skip
     """Known rows from ``graph``, then predicted rows that it does not hold, the most probable first.
 
-    LIMIT counts both; known rows are served first. Without a predictor there are known rows only.
+    LIMIT counts both; known rows are served first. Without a predictor there are known rows only. Rows in
+    ``known_elsewhere``, those of other sides of a UNION, are not predicted.
     """
+    branch = query if isinstance(query, BoundBranch) else BoundBranch(query, query)
+    limit = branch.query.limit
     most = KNOWN_ROWS
-    if config.mode != "predicted" and query.limit is not None:
-        most = min(most, query.limit)
-    # One row more than wanted tells whether there are more.
-    known = tuples(graph, query, limit=most + 1)
-    complete = len(known) <= most
-    known = _by_label(graph, known[:most])
+    if config.mode != "predicted" and limit is not None:
+        most = min(most, limit)
+    filters = Filters(branch.filters, graph.vocabulary)
+    known, wide, complete = _known(graph, branch, filters, most)
 
-    predicted = config.top
-    if query.limit is not None:
-        predicted = min(predicted, query.limit - (len(known) if config.mode == "both" else 0))
-    if config.mode == "known" or predictor is None or predicted <= 0:
-        return Combined(known if config.mode != "predicted" else known[:0], complete, known[:0], np.zeros(0))
-    found = _predict(graph, query, predictor, config, predicted, known, complete)
-    return Combined(known if config.mode == "both" else known[:0], complete, *found)
-
-
-def _predict(
-    graph: Graph, query: BoundQuery, predictor: Predictor, config: AskConfig, count: int,
-    known: NDArray[np.int32], complete: bool,
-) -> Prediction:  # fmt: skip
-    """Up to ``count`` rows that the graph does not hold."""
-    marginals = predictor.log_probabilities([predictor.prepare(query)])
-    # Where not all known rows are at hand, the evidence tells which of the ranked rows are known after all.
-    wanted = count if complete else 4 * max(count, config.width)
-    if config.joint == "product" and len(query.targets) > 1:
-        ranked = product(marginals, known, count=wanted)
-    else:
-        ranked = beam(predictor, query, marginals, known, count=wanted, width=config.width)
-    likely = np.exp(ranked.log_probabilities) >= config.min_probability
-    ranked = Ranked(ranked.tuples[likely], ranked.log_probabilities[likely])
-
-    finder = EvidenceFinder(graph, query)
-    choices, kept = [], []
-    for number, row in enumerate(ranked.tuples.tolist()):
-        alternatives = finder.alternatives(row)
-        if any(group[0].missing for group in alternatives):
-            choices.append(alternatives)
-            kept.append(number)
-            if len(kept) == count:
-                break
-    links = list(dict.fromkeys(
-        link for alternatives in choices for group in alternatives for evidence in group
-        for link in evidence.missing if link.is_closed
-    ))  # fmt: skip
-    weights = dict(zip(links, predictor.link_probabilities(links), strict=True))
-
-    def weight(evidence: Evidence) -> float:
-        return float(np.prod([weights[link] if link.is_closed else 0.0 for link in evidence.missing]))
-
-    evidence = [sum((max(group, key=weight) for group in alternatives), Evidence()) for alternatives in choices]
-    used = {link: weights[link] for row in evidence for link in row.missing if link.is_closed}
-    return ranked.tuples[kept], np.exp(ranked.log_probabilities[kept]), evidence, used, marginals
+    wanted = config.top
+    if limit is not None:
+        wanted = min(wanted, limit - (len(known) if config.mode == "both" else 0))
+    if config.mode == "known" or predictor is None or wanted <= 0:
+        shown = slice(None) if config.mode != "predicted" else slice(0)
+        return Combined(
+            known[shown], complete, known[:0], np.zeros(0), known_wide=None if wide is None else wide[shown]
+        )
+    elsewhere = known[:0] if known_elsewhere is None else known_elsewhere
+    found = propose(graph, branch, filters, predictor, config, wanted, known, wide, complete, elsewhere)
+    shown = slice(None) if config.mode == "both" else slice(0)
+    return Combined(known[shown], complete, *found, known_wide=None if wide is None else wide[shown])
 
 
-def _by_label(graph: Graph, rows: NDArray[np.int32]) -> NDArray[np.int32]:
+def _known(graph: Graph, branch: BoundBranch, filters: Filters, most: int) -> tuple[Rows, Rows | None, bool]:
+    """Known rows in alphabetical order, at most ``most``; the wide rows behind them; and whether these are all."""
+    if branch.is_plain:
+        # One row more than wanted tells whether there are more.
+        rows = tuples(graph, branch.query, limit=most + 1)
+        return by_label(graph, rows[:most]), None, len(rows) <= most
+    judged = tuples(graph, branch.wide, limit=JUDGED_ROWS + 1)
+    complete = len(judged) <= JUDGED_ROWS
+    passed = judged[filters.passes(columns_of(branch.wide, judged), len(judged))]
+    width = len(branch.query.targets)
+    # The first of several wide rows vouches for the row.
+    _, first = np.unique(passed[:, :width], axis=0, return_index=True) if width else (None, np.arange(len(passed))[:1])
+    passed = by_label(graph, passed[np.sort(first)])
+    rows = passed[:most]
+    return np.ascontiguousarray(rows[:, :width]), rows, complete and len(passed) <= most
+
+
+def merge(sides: Sequence[Combined], config: AskConfig) -> Combined:
+    """The sides of a UNION together: a known row once, a predicted row with its best probability, if it is not known.
+
+    Known rows of later sides come after those of earlier ones; ``arrange`` orders them.
+    """
+    if len(sides) == 1:
+        return sides[0]
+    known: dict[tuple[int, ...], int] = {}
+    for number, side in enumerate(sides):
+        for row in side.known.tolist():
+            known.setdefault(tuple(row), number)
+    # In predicted mode known rows are not shown, and each side has left out its own only.
+    best: dict[tuple[int, ...], tuple[float, int, int]] = {}
+    for number, side in enumerate(sides):
+        for place, (row, chance) in enumerate(zip(side.predicted.tolist(), side.probabilities.tolist(), strict=True)):
+            key = tuple(row)
+            if key not in known and chance > best.get(key, (-1.0,))[0]:
+                best[key] = (chance, number, place)
+    ordered = sorted(best.items(), key=lambda item: (-item[1][0], item[0]))[: config.top]
+    links: dict[IdLink, float] = {}
+    for side in sides:
+        links |= side.link_probabilities
+    width = sides[0].known.shape[1]
+    return Combined(
+        np.array(list(known), np.int32).reshape(-1, width),
+        all(side.known_complete for side in sides),
+        np.array([row for row, _ in ordered], np.int32).reshape(-1, width),
+        np.array([chance for _, (chance, _, _) in ordered]),
+        [sides[number].evidence[place] for _, (_, number, place) in ordered],
+        links,
+        _best_marginals(sides),
+        branches=(
+            np.array(list(known.values()), np.int64),
+            np.array([number for _, (_, number, _) in ordered], np.int64),
+        ),
+    )
+
+
+def _best_marginals(sides: Sequence[Combined]) -> NDArray[np.float32] | None:
+    tables = [side.marginals for side in sides if side.marginals is not None]
+    return np.maximum.reduce(tables) if tables else None
+
+
+def by_label(graph: Graph, rows: Rows) -> Rows:
     """The rows in alphabetical order of what is shown for them."""
-    if len(rows) == 0:
+    if len(rows) == 0 or rows.shape[1] == 0:
         return rows
+    return rows[np.lexsort(label_ranks(graph, rows).T[::-1])]
+
+
+def label_ranks(graph: Graph, rows: Rows) -> NDArray[np.int64]:
+    """For each entity of the rows, its place in the alphabet of what is shown, whatever its capitals."""
     ids, places = np.unique(rows, return_inverse=True)
     labels = [graph.vocabulary.label(int(entity)).casefold() for entity in ids]
     rank = np.empty(len(ids), np.int64)
     rank[sorted(range(len(ids)), key=labels.__getitem__)] = np.arange(len(ids))
-    return rows[np.lexsort(rank[places.reshape(rows.shape)].T[::-1])]
+    return rank[places.reshape(rows.shape)]

@@ -81,15 +81,15 @@ class EvidenceFinder:
 
     def _weighable(self, nodes: Sequence[int], group: tuple[Edge, ...]) -> Iterator[Evidence]:
         if not any(nodes[node] == HIDDEN for edge in group for node in (edge[0], edge[2])):
-            links = [self._fill(edge, nodes) for edge in group]
+            links = [self.fill(edge, nodes) for edge in group]
             yield Evidence(tuple(link for link in links if self.holds(link)),
                            tuple(link for link in links if not self.holds(link)))  # fmt: skip
             return
         for held in self._largest(nodes, group):
             missing = [edge for edge in group if edge not in held]
             for witness in self._witnesses(nodes, held, WITNESSES):
-                yield Evidence(tuple(self._fill(edge, witness) for edge in held),
-                               tuple(self._fill(edge, witness) for edge in missing))  # fmt: skip
+                yield Evidence(tuple(self.fill(edge, witness) for edge in held),
+                               tuple(self.fill(edge, witness) for edge in missing))  # fmt: skip
 
     def _largest(self, nodes: Sequence[int], group: tuple[Edge, ...]) -> list[tuple[Edge, ...]]:
         """The largest subsets of the group that one assignment of its hidden variables satisfies."""
@@ -140,7 +140,7 @@ class EvidenceFinder:
                 filled[node] = entity
             yield filled
 
-    def _fill(self, edge: Edge, nodes: Sequence[int]) -> IdLink:
+    def fill(self, edge: Edge, nodes: Sequence[int]) -> IdLink:
         """The edge as a stored triple would be written: never an inverse relation."""
         subject, relation, object_ = edge
         if relation >= self.graph.relation_count:

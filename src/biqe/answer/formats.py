@@ -19,6 +19,7 @@ from rich.cells import cell_len, set_cell_size
 
 from biqe.answer.combine import KNOWN
 from biqe.errors import InvalidOption
+from biqe.query.question import ASK
 
 if TYPE_CHECKING:
     # Answers write themselves through this module, so it knows them by their types only.
@@ -108,9 +109,11 @@ def table(answers: Answers, *, width: int = 80, colour: bool = False, known_rows
 
     At most ``known_rows`` known rows are shown (all with None); a line says how many more there are.
     """
+    if answers.form == ASK:
+        return _verdict(answers, width)
     shown = answers.known_count if known_rows is None else min(known_rows, answers.known_count)
     rows = [*answers[:shown], *answers[answers.known_count :]]
-    lines = [_headline(answers)]
+    lines = [_headline(answers), *chosen(answers.model, answers.why)]
     if rows:
         lines += ["", *_table_lines(answers, rows, width, colour)]
     left_out = answers.known_count - shown
@@ -118,6 +121,33 @@ def table(answers: Answers, *, width: int = 80, colour: bool = False, known_rows
         note = f"… and {left_out:,} more known row{'s' if left_out > 1 else ''}"
         lines.insert(len(lines) - _line_count(answers, rows[shown:]), _paint(note, "2", colour))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def chosen(model: str | None, why: str) -> list[str]:
+    """A line that says why this model answered; none where there was no choice."""
+    return [f"model {visible(str(model))}: {why}"] if why else []
+
+
+def _verdict(answers: Answers, width: int) -> str:
+    """ASK in words: whether the graph holds it, how probable it is if not, and what it rests on."""
+    source = f"{visible(answers.source)}: " if answers.source else ""
+    if answers.holds:
+        said = "yes, the graph holds it"
+    elif answers.predicted_count:
+        said = f"not in the graph; probability {probability(answers[0].probability)} by {visible(str(answers.model))}"
+    elif answers.model is not None:
+        least = answers.config.min_probability
+        said = f"not in the graph; {visible(answers.model)} " + (
+            f"gives it less than {probability(least)}" if least else "finds no way in which it could hold"
+        )
+    else:
+        said = "no, the graph does not hold it"
+    lines = [f"{source}{said}, {answers.seconds:.2f} s", *chosen(answers.model, answers.why)]
+    for row in answers:
+        held, missing = answers.id_links(row)
+        for word, links in (("holds  ", held), ("missing", missing)):
+            lines += [fit(f"{word}  {_link_label(answers, row, link)}", width).rstrip() for link in links]
+    return "\n".join(lines)
 
 
 def _headline(answers: Answers) -> str:
@@ -143,7 +173,7 @@ def _line_count(answers: Answers, rows: Sequence[Row]) -> int:
 def _table_lines(answers: Answers, rows: Sequence[Row], width: int, colour: bool) -> list[str]:
     body: list[tuple[list[str], str, str, list[str]]] = []
     for row in rows:
-        links = [] if row.status == KNOWN else [_link_label(answers, link) for link in answers.id_links(row)[1]]
+        links = [] if row.status == KNOWN else [_link_label(answers, row, link) for link in answers.id_links(row)[1]]
         chance = "" if row.status == KNOWN else probability(row.probability)
         body.append(([visible(label) for label in row.labels.values()], row.status, chance, links))
     heads = [f"?{visible(variable)}" for variable in answers.variables]
@@ -159,7 +189,7 @@ def _table_lines(answers: Answers, rows: Sequence[Row], width: int, colour: bool
         longest_link = max(longest_link, len("missing links"))
     fixed = statuses + 2 + (chances + 2 if chances else 0)
     gaps = 2 * (len(columns) - 1 + bool(longest_link))
-    *columns, longest_link = _shrink([*columns, longest_link], width - fixed - gaps)
+    *columns, longest_link = shrink([*columns, longest_link], width - fixed - gaps)
 
     def line(labels: Iterable[str], status: str, chance: str, link: str, paint: Callable[[str], str]) -> str:
         cells = [fit(label, size) for label, size in zip(labels, columns, strict=True)]
@@ -181,7 +211,7 @@ def _table_lines(answers: Answers, rows: Sequence[Row], width: int, colour: bool
     return lines
 
 
-def _shrink(columns: list[int], room: int, least: int = 6) -> list[int]:
+def shrink(columns: list[int], room: int, least: int = 6) -> list[int]:
     """The widths, the widest ones cut until they fit into ``room``; none below ``least``."""
     columns = list(columns)
     while sum(columns) > room and max(columns) > least:
@@ -190,13 +220,14 @@ def _shrink(columns: list[int], room: int, least: int = 6) -> list[int]:
     return columns
 
 
-def _link_label(answers: Answers, link: IdLink) -> str:
+def _link_label(answers: Answers, row: Row, link: IdLink) -> str:
     relation = answers.graph.vocabulary.relations[link.relation]
     # Freebase writes a relation as a path; its last part is the one that says something.
     relation = _short(relation) if not relation.startswith("/") else relation.rstrip("/").split("/")[-1] or relation
     chance = answers.rows.link_probabilities.get(link)
     shown = f"{probability(chance, 2)} " if chance is not None else ""
-    return visible(f"{shown}{_short(answers.label(link.subject))} {relation} {_short(answers.label(link.object))}")
+    ends = (_short(answers.label(end, row)) for end in (link.subject, link.object))
+    return visible(f"{shown}{f' {relation} '.join(ends)}")
 
 
 def _short(name: str) -> str:
@@ -248,6 +279,13 @@ def tsv(answers: Answers) -> str:
 
 def sparql_json(answers: Answers) -> str:
     """SPARQL 1.1 query results in JSON."""
+    if answers.form == ASK:
+        verdict = {
+            "head": {},
+            "boolean": answers.holds,
+            "probability": max((row.probability for row in answers), default=0.0),
+        }
+        return json.dumps(verdict, indent=1) + "\n"
     extra = extra_columns(answers.variables)
     bindings = []
     for row in answers:
@@ -263,16 +301,18 @@ def xml(answers: Answers) -> str:
     """SPARQL query results in XML. Characters that XML does not have are written as %XX."""
     extra = extra_columns(answers.variables)
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', f'<sparql xmlns="{RESULTS}">', "<head>"]
+    if answers.form == ASK:
+        return "\n".join([*lines, "</head>", f"<boolean>{str(answers.holds).lower()}</boolean>", "</sparql>"]) + "\n"
     lines += [f'<variable name="{name}"/>' for name in [*answers.variables, *extra]]
     lines += ["</head>", "<results>"]
     for row in answers:
         lines.append("<result>")
         for variable, name in row.values.items():
             kind, value = ("bnode", name[2:]) if name.startswith("_:") else ("uri", name)
-            lines.append(f'<binding name="{variable}"><{kind}>{_xml_text(value)}</{kind}></binding>')
+            lines.append(f'<binding name="{variable}"><{kind}>{xml_text(value)}</{kind}></binding>')
         for name, (value, datatype) in zip(extra, _extra_values(row), strict=True):
             typed = f' datatype="{XSD}{datatype}"' if datatype else ""
-            lines.append(f'<binding name="{name}"><literal{typed}>{_xml_text(value)}</literal></binding>')
+            lines.append(f'<binding name="{name}"><literal{typed}>{xml_text(value)}</literal></binding>')
         lines.append("</result>")
     return "\n".join([*lines, "</results>", "</sparql>"]) + "\n"
 
@@ -284,12 +324,17 @@ def _extra_values(row: Row) -> list[tuple[str, str | None]]:
 
 def patterns(links: Sequence[Link]) -> str:
     """Links as triple patterns, ``<s> <r> <o> . <s> <r> <o>``; a hidden variable without an entity is ``?h``."""
-    return " . ".join(f"{term(link.subject)} {term(link.relation)} {term(link.object)}" for link in links)
+
+    def end(name: str, link: Link) -> str:
+        # Only such a link has no probability; an entity may be called ?h.
+        return name if link.probability is None and re.fullmatch(r"\?\w+", name) else term(name)
+
+    return " . ".join(f"{end(link.subject, link)} {term(link.relation)} {end(link.object, link)}" for link in links)
 
 
 def term(name: str) -> str:
-    """A name as Turtle writes it: ``<name>``, with what may not stand there as an escape; ``_:b`` and ``?h`` bare."""
-    if re.fullmatch(r"(_:|\?)\w+", name):
+    """A name as Turtle writes it: ``<name>``, with what may not stand there as an escape; ``_:b`` bare."""
+    if re.fullmatch(r"_:\w+", name):
         return name
     return f"<{_NOT_IN_IRI.sub(lambda match: _unicode_escape(match[0]), name)}>"
 
@@ -307,7 +352,8 @@ def _json_term(name: str) -> dict[str, str]:
     return {"type": "uri", "value": name}
 
 
-def _xml_text(text: str) -> str:
+def xml_text(text: str) -> str:
+    """A text as XML holds it."""
     text = re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", lambda match: f"%{ord(match[0]):02X}", text)
     # As character references: a parser would turn CR into LF, and a terminal would obey the others.
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\r", "&#13;")

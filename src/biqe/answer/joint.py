@@ -1,249 +1,324 @@
 """Tuples for all targets of a query at once, ranked by their joint probability.
 
-A model gives each target a distribution of its own. Pairing the best river with the best city is wrong where
-the city depends on the river, so ``beam`` fills one target, asks again with that entity in its place, and goes
-on: p(river, city) = p(river) p(city | river). Paper: section "Analysis", where the prediction of the first
-missing entity is added to the query; here a beam of them is kept, and the surest target goes first.
+A model gives each target a distribution of its own. Three ways to make tuples of them:
 
-What is asked again is only what still depends on the open targets. A pattern whose two ends are filled says
-nothing about the others, and models are trained on queries with constants at the ends of paths only.
+product    p(river) p(city): one model call; the best river beside the best city, whether they go together or not.
+beam       p(river) p(city | river): fill one target, ask again with that entity in its place, and go on. The surest
+           target goes first, and the best ``width`` partial tuples are kept. Paper: section "Analysis", where the
+           prediction of the first missing entity is added to the query.
+rescored   the tuples that either of them finds, ranked by the geometric mean of several ways to write the joint
+           probability: the beam's order of targets, the reverse order, and each target given all others. They would be
+           equal if the model's conditional distributions fitted together; they are learnt, and do so only roughly.
+
+How the model is asked again is in refill.py.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biqe.answer.predicted import Predictor
-from biqe.errors import UnsupportedQuery
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
+from biqe.answer.ranked import Excluded, Listed, Ranked, Tuples, product
+from biqe.answer.refill import CONTEXTS, Question, Refiller, Reply, Scores, Template, answered, parts
+from biqe.answer.rescore import rescore
+from biqe.errors import InvalidOption
+from biqe.query.bound import BoundQuery
 
-Tuples = NDArray[np.int32]
-WIDTH = 50
+__all__ = [
+    "DECODE", "WIDTH", "Joint", "Listed", "Ranked", "Tuples", "beam", "decode", "decode_many", "parts", "product",
+    "rescored", "ways",
+]  # fmt: skip
+
+DECODE = ("beam", "product", "rescored")
+WIDTH = 20
 """Tuples that the beam keeps after each step."""
+HEAD = 12
+"""Members of the beam that are asked first; often their continuations leave few of the others to be asked."""
+TOGETHER = 32
+"""Queries that are decoded side by side."""
 
 
 @dataclass(frozen=True)
-class Ranked:
-    """Tuples, most probable first."""
+class Joint:
+    """How tuples are found."""
 
-    tuples: Tuples
-    """(n, targets) entity ids, in SELECT order."""
-    log_probabilities: NDArray[np.float64]
-    """(n,)"""
+    decode: str = "beam"
+    """beam, product or rescored."""
+    width: int = WIDTH
+    """Tuples that the beam keeps after each target."""
+    injective: bool = False
+    """Whether the entities of a tuple must all be different."""
+    context: str = "rest"
+    """What the model reads when it is asked again: whole (the query with entities filled in) or rest."""
 
-
-@dataclass(frozen=True)
-class Part:
-    """What is left to ask, after some targets were filled: one connected query with open targets."""
-
-    query: BoundQuery
-    places: tuple[int, ...]
-    """For each node of ``query``, its node in the whole query."""
-    columns: tuple[int, ...]
-    """For each target of ``query``, its column in the tuples."""
-
-
-def product(marginals: NDArray[np.float32], exclude: Tuples, *, count: int) -> Ranked:
-    """The ``count`` best tuples under the product of the targets' own distributions, (T, E) log-probabilities,
-    without those in ``exclude``. One model call serves all targets; what they say about each other is lost."""
-    order = np.argsort(-marginals, axis=1, kind="stable")
-    sorted_scores = np.take_along_axis(marginals, order, axis=1).astype(np.float64)
-    targets, entities = marginals.shape
-    columns = np.arange(targets)
-    known = set(map(tuple, exclude.tolist()))
-    start = (0,) * targets
-    heap = [(-float(sorted_scores[:, 0].sum()), start)]
-    seen = {start}
-    tuples: list[tuple[int, ...]] = []
-    scores: list[float] = []
-    while heap and len(tuples) < count:
-        cost, ranks = heapq.heappop(heap)
-        values = tuple(order[columns, ranks].tolist())
-        if values not in known:
-            tuples.append(values)
-            scores.append(-cost)
-        for column in range(targets):
-            if ranks[column] + 1 < entities:
-                following = ranks[:column] + (ranks[column] + 1,) + ranks[column + 1 :]
-                if following not in seen:
-                    seen.add(following)
-                    heapq.heappush(heap, (-float(sorted_scores[columns, following].sum()), following))
-    return Ranked(np.array(tuples, np.int32).reshape(-1, targets), np.array(scores))
+    def __post_init__(self) -> None:
+        for name, allowed in (("decode", DECODE), ("context", CONTEXTS)):
+            if getattr(self, name) not in allowed:
+                raise InvalidOption(f"{name!r} must be one of {', '.join(allowed)}. Got {getattr(self, name)!r}")
+        if self.width < 1:
+            raise InvalidOption(f"'width' must be at least 1. Got {self.width}")
 
 
-def beam(
-    predictor: Predictor, query: BoundQuery, marginals: NDArray[np.float32], exclude: Tuples, *, count: int,
-    width: int = WIDTH,
+Decoding = Generator[list[Question], Reply, Ranked]
+"""A decoder hands out the questions of a step, is given what they kept, and returns tuples in the end."""
+
+
+def decode(
+    predictor: Predictor, query: BoundQuery, marginals: Scores, exclude: Tuples | Excluded, *, count: int,
+    joint: Joint | None = None,
 ) -> Ranked:  # fmt: skip
-    """The ``count`` best tuples that a beam of ``width`` finds, without those in ``exclude``.
+    """The ``count`` best tuples without those in ``exclude``.
 
-    ``marginals`` are the (T, E) log-probabilities of the query's targets with nothing filled. One model call a
-    step (more where the scores would not fit in memory).
+    ``marginals`` are the (T, E) log-probabilities of the query's targets with nothing filled.
     """
-    targets = len(query.targets)
-    filled = np.full((1, targets), -1, np.int32)
-    totals = np.zeros(1)
-    open_columns = list(range(targets))
-    while open_columns:
-        last = len(open_columns) == 1
-        keep = max(count, width) if last else width
-        blocked = [_completing(row, open_columns[0], exclude) for row in filled] if last else [_NOTHING] * len(filled)
-        if len(open_columns) == targets:
-            best = {column: _top(marginals[[column]], blocked, keep) for column in open_columns}
-        else:
-            best = _ask_again(predictor, query, filled, open_columns, blocked, keep)
-        column = _surest(predictor, query, open_columns, best, totals)
-        values, scores = best[column]
-        filled, totals = _extend(filled, totals, column, values, scores, keep)
-        open_columns.remove(column)
-    return Ranked(filled[:count], totals[:count])
+    return _drive(predictor, [_decoding(predictor, query, marginals, exclude, count, joint or Joint())])[0]
 
 
-_NOTHING: NDArray[np.int32] = np.zeros(0, np.int32)
-Best = tuple[NDArray[np.int32], NDArray[np.float64]]
-"""Best entities of one target for each member of the beam, and their log-probabilities: (n, k) and (n, k)."""
-
-
-def _ask_again(
-    predictor: Predictor, query: BoundQuery, filled: Tuples, open_columns: Sequence[int],
-    blocked: Sequence[NDArray[np.int32]], keep: int,
-) -> dict[int, Best]:  # fmt: skip
-    """The best entities of each open target, for each member of the beam, given what the member has filled."""
-    best: dict[int, Best] = {}
-    closed = [column for column in range(filled.shape[1]) if column not in open_columns]
-    left = parts(query, {query.targets[column]: int(filled[0, column]) for column in closed})
-    # Members differ in entities, not in structure: one preparation serves all of them.
-    for part, template in chain.from_iterable(_prepare(predictor, piece) for piece in left):
-        slots = [(slot, query.targets.index(node)) for slot, node in enumerate(part.places)
-                 if node in query.targets and query.targets.index(node) in closed]  # fmt: skip
-        nodes = np.tile(np.array(template.nodes, np.int32), (len(filled), 1))
-        for slot, column in slots:
-            nodes[:, slot] = filled[:, column]
-        queries = [replace(template, nodes=tuple(row)) for row in nodes.tolist()]
-        pieces: list[list[Best]] = [[] for _ in part.columns]
-        step = predictor.queries_at_once(len(part.columns))
-        for first in range(0, len(queries), step):
-            scores = predictor.log_probabilities(queries[first : first + step])
-            for number in range(len(part.columns)):
-                pieces[number].append(_top(scores[number :: len(part.columns)], blocked[first : first + step], keep))
-        for number, column in enumerate(part.columns):
-            ids, values = zip(*pieces[number], strict=True)
-            best[column] = np.concatenate(ids), np.concatenate(values)
-    return best
-
-
-def _prepare(predictor: Predictor, part: Part) -> list[tuple[Part, BoundQuery]]:
-    """The part as the model reads it; where it cannot tell the part's targets apart, one target at a time."""
-    try:
-        return [(part, predictor.prepare(part.query))]
-    except UnsupportedQuery:
-        if len(part.columns) == 1:
-            raise
-    single = []
-    for target, column in zip(part.query.targets, part.columns, strict=True):
-        nodes = [HIDDEN if value == TARGET and node != target else value for node, value in enumerate(part.query.nodes)]
-        alone = replace(part, query=replace(part.query, nodes=tuple(nodes), targets=(target,)), columns=(column,))
-        single.append((alone, predictor.prepare(alone.query)))
-    return single
-
-
-def parts(query: BoundQuery, filled: dict[int, int]) -> list[Part]:
-    """What is left of ``query`` once the target nodes in ``filled`` hold these entities: without the patterns
-    whose ends are both constants, one part for each connected piece that still has a target."""
-    nodes = [filled.get(node, value) for node, value in enumerate(query.nodes)]
-    edges = [edge for edge in query.edges if nodes[edge[0]] < 0 or nodes[edge[2]] < 0]
-    root = list(range(len(nodes)))
-
-    def find(node: int) -> int:
-        while root[node] != node:
-            node = root[node]
-        return node
-
-    for subject, _, object_ in edges:
-        root[find(subject)] = find(object_)
-    open_targets = [node for node in query.targets if node not in filled]
-    found = []
-    for piece in dict.fromkeys(find(node) for node in open_targets):
-        places = tuple(node for node in range(len(nodes)) if find(node) == piece)
-        number = {node: place for place, node in enumerate(places)}
-        targets = [node for node in open_targets if node in number]
-        found.append(
-            Part(
-                BoundQuery(
-                    tuple(nodes[node] for node in places),
-                    tuple((number[s], relation, number[o]) for s, relation, o in edges if s in number),
-                    tuple(number[node] for node in targets),
-                    tuple(query.names[node] for node in places) if query.names else (),
-                ),
-                places,
-                tuple(query.targets.index(node) for node in targets),
-            )
+def decode_many(
+    predictor: Predictor, queries: Sequence[BoundQuery], exclude: Sequence[Tuples | Excluded], *, count: int,
+    joint: Joint | None = None, together: int = TOGETHER, progress: Callable[[int, int], None] | None = None,
+) -> list[Ranked]:  # fmt: skip
+    """The same for many queries, ``together`` of them side by side, so that the model sees few and large batches."""
+    found: list[Ranked] = []
+    for first in range(0, len(queries), together):
+        found += _drive(
+            predictor,
+            [
+                _from_nothing(predictor, query, excluded, count, joint or Joint())
+                for query, excluded in zip(
+                    queries[first : first + together], exclude[first : first + together], strict=True
+                )
+            ],
         )
+        if progress is not None:
+            progress(len(found), len(queries))
     return found
 
 
+def beam(
+    predictor: Predictor, query: BoundQuery, marginals: Scores, exclude: Tuples | Excluded, *, count: int,
+    width: int = WIDTH,
+) -> Ranked:  # fmt: skip
+    """``decode`` by beam."""
+    return decode(predictor, query, marginals, exclude, count=count, joint=Joint(decode="beam", width=width))
+
+
+def rescored(
+    predictor: Predictor, query: BoundQuery, marginals: Scores, exclude: Tuples | Excluded, *, count: int,
+    width: int = WIDTH,
+) -> Ranked:  # fmt: skip
+    """``decode`` by rescoring."""
+    return decode(predictor, query, marginals, exclude, count=count, joint=Joint(decode="rescored", width=width))
+
+
+def ways(predictor: Predictor, joint: Joint | None = None) -> dict[str, Callable[..., list[tuple[Any, Any]]]]:
+    """The ways of decoding for ``evaluate.tuples.evaluate_tuples``, by name."""
+    base = joint or Joint()
+
+    def way(name: str) -> Callable[..., list[tuple[Any, Any]]]:
+        options = Joint(name, base.width, base.injective, base.context)
+
+        def found(
+            queries: Sequence[BoundQuery], exclude: Sequence[Excluded], count: int
+        ) -> list[tuple[Tuples, NDArray[np.float64]]]:
+            ranked = decode_many(predictor, queries, exclude, count=count, joint=options)
+            return [(part.tuples, part.log_probabilities) for part in ranked]
+
+        return found
+
+    return {name: way(name) for name in ("product", "beam", "rescored")}
+
+
+def _drive(predictor: Predictor, decodings: Sequence[Decoding]) -> list[Ranked]:
+    """Runs decoders side by side, the questions of a step of all of them in one go."""
+    done: dict[int, Ranked] = {}
+    replies: dict[int, Reply | None] = dict.fromkeys(range(len(decodings)))
+    while replies:
+        asked: list[tuple[int, list[Question]]] = []
+        for number, reply in replies.items():
+            try:
+                asked.append((number, next(decodings[number]) if reply is None else decodings[number].send(reply)))
+            except StopIteration as stop:
+                done[number] = stop.value
+        found = iter(answered(predictor, [question for _, questions in asked for question in questions]))
+        replies = {number: [next(found) for _ in questions] for number, questions in asked}
+    return [done[number] for number in range(len(decodings))]
+
+
+def _from_nothing(
+    predictor: Predictor, query: BoundQuery, exclude: Tuples | Excluded, count: int, joint: Joint
+) -> Decoding:
+    """A decoder that asks for the marginals first."""
+    read = Template(predictor.prepare(query), tuple(range(len(query.targets))), ())
+    ((marginals,),) = yield [Question(read, np.array([read.query.nodes], np.int32), lambda scores, _: (scores.copy(),))]
+    return (yield from _decoding(predictor, query, marginals[0], exclude, count, joint))
+
+
+def _decoding(
+    predictor: Predictor, query: BoundQuery, marginals: Scores, exclude: Tuples | Excluded, count: int, joint: Joint
+) -> Decoding:
+    excluded = Listed(exclude) if isinstance(exclude, np.ndarray) else exclude
+    if joint.decode == "product":
+        return product(marginals, excluded, count=count, injective=joint.injective)
+    refiller = Refiller(predictor, query, joint.context)
+    wanted = count if joint.decode == "beam" else max(count, joint.width)
+    found, order = yield from _beam(predictor, query, refiller, marginals, excluded, wanted, joint)
+    if joint.decode == "beam" or len(query.targets) == 1:
+        return Ranked(found.tuples[:count], found.log_probabilities[:count])
+    paired = product(marginals, excluded, count=wanted, injective=joint.injective)
+    rows = np.unique(np.concatenate([found.tuples, paired.tuples]), axis=0)
+    if len(rows) == 0:
+        return found
+    order += [column for column in range(len(query.targets)) if column not in order]  # where the beam ran dry
+    return (yield from rescore(refiller, marginals, rows, order, count))
+
+
+def _beam(
+    predictor: Predictor, query: BoundQuery, refiller: Refiller, marginals: Scores, excluded: Excluded, count: int,
+    joint: Joint,
+) -> Generator[list[Question], Reply, tuple[Ranked, list[int]]]:  # fmt: skip
+    """The best tuples, and the order in which their columns were filled."""
+    targets = len(query.targets)
+    filled = np.full((1, targets), -1, np.int32)
+    totals = np.zeros(1)
+    order: list[int] = []
+    while len(order) < targets and len(filled):
+        open_columns = [column for column in range(targets) if column not in order]
+        keep = count if len(open_columns) == 1 else joint.width
+        blocked = _blocked(filled, order, open_columns, excluded, joint.injective)
+        head = slice(0, HEAD)
+        if not order:
+            chooser = _chooser(totals, np.zeros(1, np.int64), targets, blocked, keep)
+            groups = [(tuple(open_columns), chooser(marginals[None], slice(0, 1)))]
+        else:
+            templates = refiller.templates(order)
+            replies = yield [_question(template, filled, totals, blocked, keep, head) for template in templates]
+            groups = [(template.columns, reply) for template, reply in zip(templates, replies, strict=True)]
+        column, found = _surest(_may_be_next(predictor, query, open_columns), groups, totals)
+        # No continuation is more probable than what it continues: members below what is kept need not be asked.
+        joint_scores = totals[found[0]] + found[2]
+        floor = np.partition(joint_scores, -keep)[-keep] if len(joint_scores) >= keep else -np.inf
+        last = int(np.searchsorted(-totals, -floor, side="right"))
+        if order and last > HEAD:
+            template, place = refiller.template_of(column, order)
+            tail = slice(HEAD, last)
+            ((_, _, *chosen),) = yield [_question(template, filled, totals, blocked, keep, tail, place)]
+            members, values, scores = chosen
+            found = tuple(np.concatenate(both) for both in zip(found, (members + HEAD, values, scores), strict=True))
+        filled, totals = _extend(filled, totals, column, found, keep)
+        order.append(column)
+    return Ranked(filled, totals), order
+
+
+def _question(
+    template: Template, filled: Tuples, totals: NDArray[np.float64], blocked: Sequence[NDArray[np.int32]], keep: int,
+    part: slice, only: int | None = None,
+) -> Question:  # fmt: skip
+    """The question for the continuations of some members of the beam: in all targets of the template, or in one."""
+    nodes, filling = template.filled(filled[part])
+    chooser = _chooser(totals[part], filling, len(template.columns), blocked[part], keep, only)
+    return Question(template, nodes, chooser)
+
+
 def _surest(
-    predictor: Predictor, query: BoundQuery, open_columns: Sequence[int], best: dict[int, Best],
+    columns: Sequence[int], groups: Sequence[tuple[Sequence[int], tuple[NDArray[Any], ...]]],
     totals: NDArray[np.float64],
-) -> int:  # fmt: skip
-    """The open target whose best entity is most probable, in the mean over the beam."""
-    candidates = open_columns
-    if not predictor.inverses:
-        # Such a model has only seen constants at the start of paths: fill from the sources on.
-        behind = _behind_open(query, [query.targets[column] for column in open_columns])
-        candidates = [column for column in open_columns if query.targets[column] not in behind] or open_columns
+) -> tuple[int, tuple[NDArray[Any], ...]]:  # fmt: skip
+    """The column whose best entity is most probable, in the mean over the beam, and its continuations."""
+    sureness: dict[int, float] = {}
+    best: dict[int, tuple[NDArray[Any], ...]] = {}
     weights = np.exp(totals - totals.max())
-    return max(candidates, key=lambda column: float(weights @ np.exp(best[column][1].max(axis=1, initial=-np.inf))))
+    for own, (members, maxima, *chosen) in groups:
+        for place, column in enumerate(own):
+            sureness[column] = float(weights[members] @ np.exp(maxima[:, place]))
+            best[column] = tuple(chosen[3 * place : 3 * place + 3])
+    column = max(columns, key=sureness.__getitem__)
+    return column, best[column]
 
 
-def _behind_open(query: BoundQuery, open_targets: Sequence[int]) -> set[int]:
-    """Nodes that can be reached along the edges from an open target other than themselves."""
-    reached: set[int] = set()
-    for start in open_targets:
+def _chooser(
+    totals: NDArray[np.float64], filling: NDArray[np.int64], targets: int, blocked: Sequence[NDArray[np.int32]],
+    keep: int, only: int | None = None,
+) -> Callable[[Scores, slice], tuple[NDArray[Any], ...]]:  # fmt: skip
+    """Keeps, of each target or of one, the best entity's score for each member of the beam, and the ``keep`` best
+    continuations as members, entities and scores."""
+    wanted = range(targets) if only is None else (only,)
+
+    def choose(scores: Scores, rows: slice) -> tuple[NDArray[Any], ...]:
+        members = np.flatnonzero((filling >= rows.start) & (filling < rows.stop))
+        own = filling[members] - rows.start
+        maxima = np.empty((len(members), len(wanted)))
+        chosen: list[NDArray[Any]] = []
+        for place, target in enumerate(wanted):
+            table = scores[own, target]  # (members, E), a copy
+            for at, member in enumerate(members.tolist()):
+                if len(blocked[member]):
+                    table[at, blocked[member]] = -np.inf
+            maxima[:, place] = table.max(axis=1)
+            table += totals[members, None].astype(np.float32)
+            row, entity = np.divmod(_best(table, maxima[:, place] + totals[members], keep), table.shape[1])
+            chosen += [members[row], entity.astype(np.int32), scores[own[row], target, entity].astype(np.float64)]
+        return members, maxima, *chosen
+
+    return choose
+
+
+def _best(table: Scores, maxima: NDArray[np.float64], keep: int) -> NDArray[np.int64]:
+    """Flat places of the ``keep`` best finite entries of an (n, E) table whose rows have these maxima."""
+    rows, entities = table.shape
+    if rows >= keep:
+        # As many rows reach this floor, so the best entries do too; most entries are never looked at again.
+        floor = np.partition(maxima, rows - keep)[rows - keep] - 1e-4
+        chosen = np.flatnonzero(table.ravel() >= np.float32(floor))
+    else:
+        count = min(keep, entities)
+        columns = np.argpartition(table, entities - count, axis=1)[:, entities - count :]
+        chosen = (np.arange(rows)[:, None] * entities + columns).ravel()
+    values = table.ravel()[chosen]
+    chosen, values = chosen[values > -np.inf], values[values > -np.inf]
+    return chosen[np.argpartition(-values, keep - 1)[:keep]] if len(chosen) > keep else chosen
+
+
+def _blocked(
+    filled: Tuples, order: Sequence[int], open_columns: Sequence[int], excluded: Excluded, injective: bool
+) -> Sequence[NDArray[np.int32]]:
+    """For each member of the beam, the entities that it may not go on with."""
+    blocked: Sequence[NDArray[np.int32]] = [np.zeros(0, np.int32)] * len(filled)
+    if len(open_columns) == 1:
+        blocked = excluded.completing(filled, open_columns[0])
+    if injective and order:
+        blocked = [np.concatenate([ids, row[list(order)]]) for ids, row in zip(blocked, filled, strict=True)]
+    return blocked
+
+
+def _extend(
+    filled: Tuples, totals: NDArray[np.float64], column: int, found: tuple[NDArray[Any], ...], keep: int
+) -> tuple[Tuples, NDArray[np.float64]]:
+    """The ``keep`` best continuations (members, entities, scores), best first; equal ones in order of entity ids."""
+    members, values, scores = found
+    joint = totals[members] + scores
+    extended = filled[members]
+    extended[:, column] = values
+    order = np.lexsort((*extended.T[::-1], -joint))[:keep]
+    return extended[order], joint[order]
+
+
+def _may_be_next(predictor: Predictor, query: BoundQuery, open_columns: Sequence[int]) -> Sequence[int]:
+    if predictor.inverses:
+        return open_columns
+    # Such a model has only seen constants at the start of paths: fill from the sources on.
+    behind: set[int] = set()
+    for start in (query.targets[column] for column in open_columns):
         frontier, seen = [start], {start}
         while frontier:
             node = frontier.pop()
             following = {o for s, _, o in query.edges if s == node} - seen
             seen |= following
             frontier.extend(following)
-        reached |= seen - {start}
-    return reached
-
-
-def _completing(filled: NDArray[np.int32], column: int, exclude: Tuples) -> NDArray[np.int32]:
-    """Values of the one open column that would complete a tuple of ``exclude``."""
-    others = np.arange(exclude.shape[1]) != column
-    return exclude[(exclude[:, others] == filled[others]).all(axis=1), column]
-
-
-def _top(scores: NDArray[np.float32], blocked: Sequence[NDArray[np.int32]], count: int) -> Best:
-    """The ``count`` best entities of each row; blocked ones come last, with probability 0."""
-    if any(len(ids) for ids in blocked):
-        scores = scores.copy()
-        for row, ids in zip(scores, blocked, strict=True):
-            row[ids] = -np.inf
-    count = min(count, scores.shape[1])
-    chosen = np.argpartition(-scores, count - 1, axis=1)[:, :count]
-    return chosen.astype(np.int32), np.take_along_axis(scores, chosen, axis=1).astype(np.float64)
-
-
-def _extend(
-    filled: Tuples, totals: NDArray[np.float64], column: int, values: NDArray[np.int32],
-    scores: NDArray[np.float64], keep: int,
-) -> tuple[Tuples, NDArray[np.float64]]:  # fmt: skip
-    """The ``keep`` best continuations over all members, best first; equal ones in order of entity ids."""
-    joint = (totals[:, None] + scores).ravel()
-    members = np.repeat(np.arange(len(filled)), values.shape[1])
-    chosen = np.flatnonzero(joint > -np.inf)
-    if len(chosen) > keep:
-        chosen = chosen[np.argpartition(-joint[chosen], keep - 1)[:keep]]
-    extended = filled[members[chosen]]
-    extended[:, column] = values.ravel()[chosen]
-    order = np.lexsort((*extended.T[::-1], -joint[chosen]))
-    return extended[order], joint[chosen][order]
+        behind |= seen - {start}
+    return [column for column in open_columns if query.targets[column] not in behind] or open_columns

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biqe.answer.calibration import Calibration, calibrated
 from biqe.errors import UnsupportedQuery
+from biqe.graph.index import objects as stored_objects
+from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.orient import orient
 from biqe.query.queryset import QuerySet
@@ -25,11 +28,13 @@ class Predictor:
     """A model, asked in queries as the user wrote them.
 
     A model trained with inverses is asked with every edge pointing away from the anchors, whatever way the
-    user wrote the pattern; any other model gets the query as it stands.
+    user wrote the pattern; any other model gets the query as it stands. With a calibration, probabilities of rows and
+    links are those of being true; without, they are the model's shares.
     """
 
-    def __init__(self, model: QueryModel) -> None:
+    def __init__(self, model: QueryModel, calibration: Calibration | None = None) -> None:
         self.model = model
+        self.calibration = calibration
         self.name = model.name
         self.inverses = bool(getattr(model.config, "inverses", False))
         self.entity_count = model.entity_count
@@ -40,7 +45,8 @@ class Predictor:
         support = self.model.supports(oriented)
         if not support.yes:
             known = "mode 'known' (--mode known) answers from the graph alone"
-            hint = f"{support.hint}; {known}" if support.hint else known
+            hint = known if support.hint is None else support.hint
+            hint = hint if "known" in hint else f"{hint}; {known}"
             raise UnsupportedQuery(f"{self.name} cannot predict this query: {support.reason}", hint=hint)
         return oriented
 
@@ -63,25 +69,82 @@ class Predictor:
         """How many queries with so many targets go in one call."""
         return max(1, SCORES_AT_ONCE // max(1, targets * self.entity_count))
 
-    def link_probabilities(self, links: Sequence[tuple[int, int, int]]) -> list[float]:
-        """How probable each link (subject, relation, object) is: the object's share when the model is asked
-        for the objects of that subject and relation, everything else left out."""
-        asked = sorted({(subject, relation) for subject, relation, _ in links})
+    def probabilities(
+        self, log_probabilities: NDArray[np.floating], *, targets: int, known: int
+    ) -> NDArray[np.float64]:
+        """Of the listed rows of one query, best first; see ``calibration.calibrated``."""
+        return calibrated(log_probabilities, self.calibration, targets=targets, known=known)
+
+    def link_probabilities(
+        self,
+        links: Sequence[tuple[int, int, int]],
+        graph: Graph | None = None,
+        *,
+        answered: Mapping[tuple[int, int], NDArray[np.float32]] | None = None,
+    ) -> list[float]:
+        """How probable each link (subject, relation, object) is by itself, everything else left out.
+
+        It is the object's share when the model is asked for the objects of that subject and relation; calibrated, if
+        the graph tells which of these objects are known, so that the link is compared with those that are not.
+        ``answered`` are (E,) log-probabilities of objects that the model was asked for before.
+        """
+        found: dict[tuple[int, int, int], float] = {}
+        objects: dict[tuple[int, int], list[int]] = {}
+        for subject, relation, object_ in links:
+            objects.setdefault((subject, relation), []).append(object_)
+
+        def take(key: tuple[int, int], scores: NDArray[np.float32]) -> None:
+            chances = self._chances(scores, objects[key], graph, key)
+            found.update(((*key, object_), chance) for object_, chance in zip(objects[key], chances, strict=True))
+
+        for key, scores in (answered or {}).items():
+            if key in objects:
+                take(key, scores)
+        asked = sorted(key for key in objects if answered is None or key not in answered)
         if not asked:
-            return []
+            return [found[subject, relation, object_] for subject, relation, object_ in links]
         # All of these queries have one structure, so one preparation serves them all.
         template = self.prepare(BoundQuery((asked[0][0], TARGET), ((0, asked[0][1], 1),), (1,)))
         ((start, _, stop),) = template.edges
         queries = [
             replace(template, nodes=(subject, TARGET), edges=((start, relation, stop),)) for subject, relation in asked
         ]
-        found: dict[tuple[int, int, int], float] = {}
-        objects: dict[tuple[int, int], list[int]] = {}
-        for subject, relation, object_ in links:
-            objects.setdefault((subject, relation), []).append(object_)
         step = self.queries_at_once(1)
         for first in range(0, len(asked), step):
-            scores = self.log_probabilities(queries[first : first + step])
-            for row, key in zip(scores, asked[first : first + step], strict=True):
-                found.update(((*key, object_), float(np.exp(row[object_]))) for object_ in objects[key])
+            keys = asked[first : first + step]
+            for key, row in zip(keys, self.log_probabilities(queries[first : first + step]), strict=True):
+                take(key, row)
         return [found[subject, relation, object_] for subject, relation, object_ in links]
+
+    def _chances(
+        self, scores: NDArray[np.float32], wanted: Sequence[int], graph: Graph | None, key: tuple[int, int]
+    ) -> list[float]:
+        shares = scores[list(wanted)].astype(np.float64)
+        if self.calibration is None or graph is None:
+            return np.exp(shares).tolist()
+        known = stored_objects(graph.index, *key)
+        others = scores.copy()
+        others[known] = -np.inf
+        # The best object that is not known comes first, as in the lists that the calibration was fitted on.
+        listed = np.concatenate([[float(others.max(initial=-1e3))], shares])
+        return self.probabilities(listed, targets=1, known=len(known))[1:].tolist()
+
+
+class Restricted(Predictor):
+    """A predictor that gives no probability to entities that a condition excludes; all others keep theirs."""
+
+    def __init__(self, predictor: Predictor, allowed: Mapping[str, NDArray[np.bool_]]) -> None:
+        super().__init__(predictor.model, predictor.calibration)
+        self._allowed = allowed
+        """(E,) for each restricted variable, by its name."""
+
+    def log_probabilities(self, prepared: Sequence[BoundQuery]) -> NDArray[np.float32]:
+        """As the predictor's own, with -inf for excluded entities."""
+        scores = super().log_probabilities(prepared)
+        rows = (query.names[node] if query.names else "" for query in prepared for node in query.targets)
+        for number, name in enumerate(rows):
+            if name in self._allowed:
+                if not scores.flags.writeable:
+                    scores = scores.copy()
+                scores[number, ~self._allowed[name]] = -np.inf
+        return scores

@@ -9,20 +9,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biqe.answer import formats
 from biqe.answer.combine import KNOWN, PREDICTED, AskConfig, Combined
 from biqe.answer.evidence import EvidenceFinder, IdLink
+from biqe.answer.marginals import Distribution
 from biqe.errors import InvalidOption
 from biqe.exact.answers import answers
 from biqe.graph.knowledge_graph import Graph
+from biqe.query.bind_question import BoundBranch
 from biqe.query.bound import BoundQuery
+from biqe.query.question import ASK, SELECT
 
 if TYPE_CHECKING:
     import pandas
-
-MARGINALS = 20
-"""Entities that are listed for each variable alone."""
 
 
 class Link(NamedTuple):
@@ -37,15 +38,6 @@ class Link(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.subject} {self.relation} {self.object}"
-
-
-class Marginal(NamedTuple):
-    """One entity as the value of one variable, whatever the others are."""
-
-    name: str
-    probability: float
-    status: str
-    """``known`` where a known row has it; else ``predicted``."""
 
 
 class Row:
@@ -143,6 +135,12 @@ class Answers(Sequence[Row]):
     """What was opened: ``atlas``, or a folder."""
     seconds: float = 0.0
     """From the text to the rows, without the time to load the model."""
+    branches: tuple[BoundBranch, ...] = ()
+    """Sides of the UNION, the first of which has ``query``; empty stands for ``query`` alone."""
+    form: str = SELECT
+    """SELECT, or ASK: then there is one row without variables, or none."""
+    why: str = ""
+    """Why this model answered, where there was a choice."""
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -182,24 +180,47 @@ class Answers(Sequence[Row]):
     def __iter__(self) -> Iterator[Row]:
         return (self[number] for number in range(len(self)))
 
+    @property
+    def holds(self) -> bool:
+        """For ASK: whether the graph holds what was asked. For SELECT: whether it holds any row."""
+        return self.known_count > 0
+
     def __repr__(self) -> str:
         return f"Answers({self.known_count:,} known, {self.predicted_count:,} predicted)"
 
     def __str__(self) -> str:
         return formats.table(self)
 
-    def name(self, entity: int) -> str:
-        """Name of an entity; ``?h`` for a hidden variable that nothing fills (``-1 - node``)."""
-        return self.graph.vocabulary.entities[entity] if entity >= 0 else f"?{self.query.names[-1 - entity]}"
+    def branch_of(self, row: Row) -> BoundBranch:
+        """The side of the UNION that a row comes from."""
+        sides = self.rows.branches
+        if not self.branches:
+            return BoundBranch(self.query, self.query)
+        if sides is None:
+            return self.branches[0]
+        place = row.number - self.known_count
+        return self.branches[int(sides[0][row.number] if place < 0 else sides[1][place])]
 
-    def label(self, entity: int) -> str:
+    def name(self, entity: int, row: Row | None = None) -> str:
+        """Name of an entity; ``?h`` for a hidden variable of the row's query that nothing fills (``-1 - node``)."""
+        if entity >= 0:
+            return self.graph.vocabulary.entities[entity]
+        query = self.query if row is None else self.branch_of(row).query
+        return f"?{query.names[-1 - entity]}"
+
+    def label(self, entity: int, row: Row | None = None) -> str:
         """What to show for an entity: its label, or its name where it has none."""
-        return self.graph.vocabulary.label(entity) if entity >= 0 else self.name(entity)
+        return self.graph.vocabulary.label(entity) if entity >= 0 else self.name(entity, row)
 
     def id_links(self, row: Row) -> tuple[tuple[IdLink, ...], tuple[IdLink, ...]]:
         """The patterns of the row that the graph holds, and those that are missing, in ids."""
         place = row.number - self.known_count
-        evidence = self._finder.evidence(row.ids) if place < 0 else self.rows.evidence[place]
+        if place >= 0:
+            evidence = self.rows.evidence[place]
+        elif self.rows.known_wide is not None:
+            evidence = self._finder(self.branch_of(row).wide).evidence(self.rows.known_wide[row.number].tolist())
+        else:
+            evidence = self._finder(self.branch_of(row).query).evidence(row.ids)
         return evidence.held, evidence.missing
 
     def links(self, row: Row) -> tuple[tuple[Link, ...], tuple[Link, ...]]:
@@ -209,7 +230,7 @@ class Answers(Sequence[Row]):
         probabilities = self.rows.link_probabilities
 
         def link(ids: IdLink, probability: float | None) -> Link:
-            return Link(self.name(ids.subject), relations[ids.relation], self.name(ids.object), probability)
+            return Link(self.name(ids.subject, row), relations[ids.relation], self.name(ids.object, row), probability)
 
         return tuple(link(ids, 1.0) for ids in held), tuple(link(ids, probabilities.get(ids)) for ids in missing)
 
@@ -222,30 +243,52 @@ class Answers(Sequence[Row]):
         """The same answers with at most ``count`` known rows."""
         if count is None or count >= self.known_count:
             return self
-        return replace(self, rows=replace(self.rows, known=self.rows.known[:count], known_complete=False))
+        rows = self.rows
+        cut = replace(
+            rows,
+            known=rows.known[:count],
+            known_complete=False,
+            known_wide=None if rows.known_wide is None else rows.known_wide[:count],
+            branches=None if rows.branches is None else (rows.branches[0][:count], rows.branches[1]),
+        )
+        return replace(self, rows=cut)
+
+    def _finder(self, query: BoundQuery) -> EvidenceFinder:
+        return self._finders.setdefault(query, EvidenceFinder(self.graph, query))
 
     @cached_property
-    def _finder(self) -> EvidenceFinder:
-        return EvidenceFinder(self.graph, self.query)
+    def _finders(self) -> dict[BoundQuery, EvidenceFinder]:
+        return {}
 
     @cached_property
-    def marginals(self) -> Mapping[str, list[Marginal]]:
-        """For each variable, its most probable values under the model, whatever the other variables are.
+    def marginals(self) -> Mapping[str, Distribution]:
+        """For each variable, the model's own distribution over all entities, whatever the other variables are:
+        ``answers.marginals["city"]["Bonn"]`` is a share of 1. Empty where no model was asked."""
+        tables = self.rows.marginals
+        return {
+            variable: Distribution(
+                self.graph.vocabulary,
+                None if tables is None else tables[column],
+                lambda column=column: self._known_values[column],  # type: ignore[misc]
+            )
+            for column, variable in enumerate(self.variables)
+        }
 
-        Empty lists where no model was asked.
+    @cached_property
+    def _known_values(self) -> list[NDArray[np.int32]]:
+        """For each variable, the entities that some known match of some side gives it."""
+        sides = [answers(self.graph, branch.query) for branch in self.branches] or [answers(self.graph, self.query)]
+        return [np.unique(np.concatenate(values)) for values in zip(*sides, strict=True)]
+
+    def write(self, form: str, *, width: int = 80, colour: bool = False, known_rows: int | None = None) -> str:
+        """The answers in one of the formats of ``biqe.answer.formats``; ``width`` and ``colour`` are for a table.
+
+        ``known_rows`` are the known rows to show, at most; a table says how many more there are.
         """
-        if self.rows.marginals is None:
-            return {variable: [] for variable in self.variables}
-        known = answers(self.graph, self.query)
-        listed = {}
-        for variable, scores, true in zip(self.variables, self.rows.marginals, known, strict=True):
-            best = np.argsort(-scores, kind="stable")[:MARGINALS]
-            statuses = np.where(np.isin(best, true), KNOWN, PREDICTED).tolist()
-            listed[variable] = [
-                Marginal(self.name(entity), float(np.exp(scores[entity])), status)
-                for entity, status in zip(best.tolist(), statuses, strict=True)
-            ]
-        return listed
+        if form == "table":
+            rows = formats.TABLE_ROWS if known_rows is None else known_rows
+            return formats.table(self, width=width, colour=colour, known_rows=rows) + "\n"
+        return formats.write(self.with_known(known_rows), form)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain dicts, lists, strings and numbers; see docs/concepts/known-and-predicted.md."""
@@ -257,6 +300,8 @@ class Answers(Sequence[Row]):
             "model": self.model,
             "graph": self.graph.fingerprint,
             "mode": self.config.mode,
+            **({"form": self.form, "holds": self.holds} if self.form == ASK else {}),
+            **({"why": self.why} if self.why else {}),
             "variables": list(self.variables),
             "known": self.known_count,
             "known_complete": self.known_complete,
@@ -265,7 +310,7 @@ class Answers(Sequence[Row]):
             "rows": [_row_dict(row) for row in self],
             "labels": {name: label for name, label in labels.items() if name != label},
             "marginals": {
-                variable: [entry._asdict() for entry in entries] for variable, entries in self.marginals.items()
+                variable: [entry._asdict() for entry in entries.best()] for variable, entries in self.marginals.items()
             },
         }
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from biqe.cli._console import out
 from biqe.errors import InvalidOption, UnreadableFile
+
+if TYPE_CHECKING:
+    from biqe.knowledge_base import KnowledgeBase
 
 
 def ask(
@@ -18,7 +22,10 @@ def ask(
         str, typer.Argument(metavar="RUN|atlas", help="atlas, or a run, model or graph folder.", show_default=False)
     ],
     query: Annotated[
-        str | None, typer.Argument(help="SPARQL text; @FILE reads a file, - reads standard input.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="SPARQL text; @FILE reads a file, - standard input. None: typed one by one.", show_default=False
+        ),
     ] = None,
     mode: Annotated[str, typer.Option(help="Rows wanted: both, known or predicted.")] = "both",
     top: Annotated[int, typer.Option(help="Predicted rows, at most.")] = 20,
@@ -36,19 +43,30 @@ def ask(
         str | None,
         typer.Option(help="What counts as known: complete or train. Default: as the graph says.", show_default=False),
     ] = None,
-    joint: Annotated[str, typer.Option(help="How tuples are ranked: beam or product.")] = "beam",
+    joint: Annotated[str, typer.Option(help="How tuples are ranked: beam, rescored or product.")] = "beam",
     width: Annotated[int, typer.Option(help="Tuples that the beam keeps after each variable.")] = 50,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Which of several models; auto: the best for the query's shape.", show_default=False),
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(help="As many rows as hold the missing answer this often, such as 0.9.", show_default=False),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Tell why the first rows are there.")] = False,
 ) -> None:
     """Answer a SPARQL query: what the graph holds, and what the model predicts beyond it.
 
     Known rows come first and are complete. Each predicted row has a probability and the links that the graph would
-    have to hold for the row to be known.
+    have to hold for the row to be known. In mode known, all of SPARQL 1.1 is answered.
 
         biqe ask atlas 'SELECT ?city WHERE { ?city :located_on :Rhine }'
 
         biqe ask runs/mine @question.rq --top 5 --format csv
 
         biqe ask runs/mine - --mode known < question.rq
+
+        biqe ask atlas
     """
     from biqe.answer import formats
     from biqe.knowledge_base import open as open_knowledge_base
@@ -58,19 +76,59 @@ def ask(
         raise InvalidOption(f"--format must be one of {', '.join(formats.FORMATS)}. Got {form!r}")
     if known_limit is not None and known_limit < 0:
         raise InvalidOption(f"--known-limit must be at least 0. Got {known_limit}")
-    text = _query_text(query, target)
-    answers = open_knowledge_base(target, graph=graph, known=known).ask(
-        text, mode=mode, top=top, min_probability=min_probability, joint=joint, width=width
-    )
-    if form == "table":
-        rows = formats.TABLE_ROWS if known_limit is None else known_limit
-        print(formats.table(answers, width=out.width, colour=_colour(), known_rows=rows))
-        return
-    written = formats.write(answers.with_known(known_limit), form)
+    if explain and form not in ("table", "json"):
+        raise InvalidOption(f"--explain goes with --format table or json. Got {form!r}")
+    # Read before anything is opened: a missing file should not wait for a graph.
+    is_typed = query is None and sys.stdin is not None and sys.stdin.isatty()
+    text = None if is_typed else _query_text(query, target)
+    kb = open_knowledge_base(target, graph=graph, known=known)
+
+    def answer(question: str) -> Any:
+        return kb.ask(
+            question, mode=mode, top=top, min_probability=min_probability, joint=joint, width=width, model=model,
+            coverage=coverage,
+        )  # fmt: skip
+
+    def show(answers: Any) -> None:
+        _write(kb, answers, form, known_limit, explain)
+
+    if text is None:
+        from biqe.cli._shell import Shell, line_editing
+
+        with line_editing(kb):
+            Shell(kb, answer, show).run()
+    else:
+        show(answer(text))
+
+
+def _write(kb: KnowledgeBase, answers: Any, form: str, known_limit: int | None, explain: bool) -> None:
+    written = answers.write(form, width=out.width, colour=_colour(), known_rows=known_limit)
+    if explain:
+        explained = _explained(kb, answers)
+        if form == "json":
+            reasons = [{"number": row.number + 1, **json.loads(why.write("json"))} for row, why in explained]
+            written = json.dumps({**json.loads(written), "explanations": reasons}, indent=2) + "\n"
+        else:
+            written += "".join(f"\nrow {row.number + 1}\n{why.to_text().rstrip()}\n" for row, why in explained)
     if form == "csv" and sys.stdout.isatty():
         # CSV has no escapes: names go out as they are, but not to a terminal, which would obey them.
-        written = "\n".join(map(formats.visible, written.split("\r\n")))
+        written = "\n".join(map(_visible, written.split("\r\n")))
     sys.stdout.write(written)
+
+
+EXPLAINED = 3
+"""Rows that --explain explains: the first predicted ones, or the first known ones where there are no others."""
+
+
+def _explained(kb: KnowledgeBase, answers: Any) -> list[tuple[Any, Any]]:
+    rows = list(answers[-answers.predicted_count :] if getattr(answers, "predicted_count", 0) else answers[:EXPLAINED])
+    return [(row, kb.explain(row)) for row in rows[:EXPLAINED]]
+
+
+def _visible(line: str) -> str:
+    from biqe.answer.formats import visible
+
+    return visible(line)
 
 
 def _colour() -> bool:
@@ -78,16 +136,17 @@ def _colour() -> bool:
 
 
 def _query_text(query: str | None, target: str) -> str:
-    if query is None:
-        raise InvalidOption(
-            "no query was given",
-            hint=f"biqe ask {target} 'SELECT ?x WHERE {{ ... }}'; @FILE reads it from a file, - from standard input",
-        )
-    if query == "-":
+    if query is None or query == "-":
         try:
-            return sys.stdin.read()
+            text = "" if sys.stdin is None else sys.stdin.read()
         except UnicodeDecodeError as error:
             raise UnreadableFile(f"standard input is not UTF-8 text: {error}") from error
+        if query is None and not text.strip():
+            raise InvalidOption(
+                "no query was given",
+                hint=f"biqe ask {target} 'SELECT ?x WHERE {{ ... }}'; @FILE reads a file, - standard input",
+            )
+        return text
     if query.startswith("@"):
         path = Path(query[1:])
         try:

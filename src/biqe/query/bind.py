@@ -19,26 +19,26 @@ from biqe.query.nearest import WORSE, local_part, nearest
 
 RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 """What ``a`` means in a pattern."""
-_TYPE_NAMES = ("rdf:type", "a", "type")
+TYPE_NAMES = ("rdf:type", "a", "type")
 """What graphs with plain names call it."""
 
 _SHOWN = 5
 """Candidates listed for an ambiguous name."""
 
 
-def bind(query: Query, vocabulary: Vocabulary) -> BoundQuery:
+def bind(query: Query, vocabulary: Vocabulary, *, closed: bool = False) -> BoundQuery:
     """The query over the ids of ``vocabulary``: one node a constant, one node a variable, one edge a pattern.
 
     Nodes are numbered in order of appearance, subject before object; a pattern said twice is one edge. Refused: a
     name that is not in the graph or fits several entities, a query without pattern or variable, a target that
-    occurs in no pattern.
+    occurs in no pattern. ``closed`` is for ASK, which selects nothing and may have no variable.
 
     >>> from biqe.query.sparql import parse
     >>> town = Vocabulary(["Rhine", "Bonn"], ["located_on"])
     >>> bind(parse("SELECT ?city WHERE { ?city :located_on :Rhine }"), town)
     BoundQuery(nodes=(-1, 0), edges=((0, 0, 1),), targets=(0,), names=('city', ''), limit=None)
     """
-    _refuse_incomplete(query)
+    _refuse_incomplete(query, closed)
     nodes: list[int] = []
     names: list[str] = []
     numbers: dict[Variable | int, int] = {}
@@ -66,9 +66,11 @@ def bind(query: Query, vocabulary: Vocabulary) -> BoundQuery:
     return BoundQuery(tuple(nodes), tuple(edges), bound_targets, tuple(names), query.limit)
 
 
-def _refuse_incomplete(query: Query) -> None:
+def _refuse_incomplete(query: Query, closed: bool) -> None:
     if not query.patterns:
         raise UnsupportedQuery("the query has no triple pattern", hint="say what is known: { ?x :relation :name }")
+    if closed:
+        return
     if not query.variables:
         raise UnsupportedQuery(
             "the query has no variable, so there is nothing to find", hint="replace one name by a variable such as ?x"
@@ -107,7 +109,7 @@ def find_entity(name: str, vocabulary: Vocabulary) -> int:
 
 def find_relation(name: str, vocabulary: Vocabulary) -> int:
     """Id of the relation called ``name``, or a spelling of it."""
-    for spelling in (*_spellings(name), *(_TYPE_NAMES if name == RDF_TYPE else ())):
+    for spelling in (*_spellings(name), *(TYPE_NAMES if name == RDF_TYPE else ())):
         id_ = vocabulary.relations.find(spelling)
         if id_ is not None:
             return id_

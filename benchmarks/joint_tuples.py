@@ -1,0 +1,91 @@
+"""Whole tuples of mined CQ DAGs, decoded in several ways by one model: HITS@k of all targets right at once.
+
+    python benchmarks/joint_tuples.py --run runs/fb --set sets/fb15k237-cq               # all validation DAGs
+    python benchmarks/joint_tuples.py --run runs/fb --set sets/fb15k237-cq --limit 150   # a sample
+
+product multiplies the targets' own distributions; beam fills one target after the other; rescored ranks what both find
+by several ways to write the joint probability; own is what the model's own ``tuples`` gives, where it has that. Tuples
+that are true in the complete graph are left out of all lists, except the gold one. Differences are to product, with the
+interval that 95 of 100 draws of queries fall into. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from biqe.answer.joint import Joint, ways
+from biqe.answer.predicted import Predictor
+from biqe.evaluate.metrics import METRICS
+from biqe.evaluate.sample import sample
+from biqe.evaluate.tuples import TupleReport, evaluate_tuples
+from biqe.knowledge_base import open as open_knowledge_base
+from biqe.mine import folder as set_folder
+from biqe.models import store
+
+
+def show(report: TupleReport) -> None:
+    """The ways as a table, then by number of targets."""
+    print(f"{report.model}, {report.queries:,} queries, {report.count} tuples of each way")
+    print(f"{'':10}" + "".join(f"{metric:>10}" for metric in METRICS) + f"{'listed':>10}{'seconds':>10}")
+    for name, way in report.ways.items():
+        figures = "".join(f"{way.metrics[metric]:10.4f}" for metric in METRICS)
+        print(f"{name:10}{figures}{way.listed:10.3f}{way.seconds:10.1f}")
+    first = next(iter(report.ways))
+    for name, way in list(report.ways.items())[1:]:
+        more = "  ".join(
+            f"{metric} {d:+.4f} [{low:+.4f}, {high:+.4f}]" for metric, (d, low, high) in way.over_first.items()
+        )
+        print(f"{name} - {first}: {more}")
+    for group, queries in report.queries_by_targets.items():
+        line = "  ".join(f"{name} {way.by_targets[group]['mrr']:.4f}" for name, way in report.ways.items())
+        print(f"MRR, {group}{' or more' if group == '5' else ''} targets ({queries:,} queries): {line}")
+
+
+def main() -> None:
+    """Read the options, decode, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, required=True, help="run folder, or model folder with --graph")
+    parser.add_argument("--set", type=Path, required=True, dest="query_set", help="mined set of the same graph")
+    parser.add_argument("--graph", type=Path, help="graph folder, where the run's own was moved")
+    parser.add_argument("--split", default="valid", choices=("train", "valid"))
+    parser.add_argument("--limit", type=int, help="queries, sampled")
+    parser.add_argument("--count", type=int, default=50, help="tuples of each way")
+    parser.add_argument("--width", type=int, default=Joint().width, help="of the beam")
+    parser.add_argument("--context", default=Joint().context, help="what the model is asked again: whole or rest")
+    parser.add_argument("--ways", default="product,beam,rescored", help="in this order; the first is the baseline")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int)
+    arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    base = open_knowledge_base(arguments.run, graph=arguments.graph)
+    if base.model_folder is None:
+        sys.exit(f"{arguments.run} has no model")
+    loaded = store.load(base.model_folder)
+    queries = set_folder.load(arguments.query_set, vocabulary=loaded.vocabulary)[arguments.split]
+    if arguments.limit:
+        queries = sample(queries, arguments.limit, arguments.seed)
+    loaded.model.use_graph(base.splits["train"])
+    joint = Joint(width=arguments.width, context=arguments.context)
+    chosen = ways(Predictor(loaded.model), joint)
+    report = evaluate_tuples(
+        loaded.model,
+        queries,
+        base.splits["complete"],
+        {name: chosen[name] for name in arguments.ways.split(",")},
+        count=arguments.count,
+        seed=arguments.seed,
+        progress=lambda done, total: print(f"{done:,} of {total:,}", file=sys.stderr),
+    )
+    show(report)
+    settings = {"split": arguments.split, "limit": arguments.limit, "width": arguments.width, "context": joint.context}
+    print(json.dumps({"benchmark": "joint_tuples", "run": str(arguments.run), **settings, **report.to_json()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""A question answered: rows for SELECT, one verdict for ASK, two numbers for COUNT."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biqe.answer.combine import Combined, combine, label_ranks, merge
+from biqe.answer.config import AskConfig
+from biqe.answer.evidence import Evidence
+from biqe.answer.joint import Joint
+from biqe.answer.predicted import Predictor, Restricted
+from biqe.answer.rank import closed
+from biqe.errors import InvalidOption
+from biqe.exact.answers import holds, tuples
+from biqe.exact.filters import Filters, columns_of
+from biqe.graph.knowledge_graph import Graph
+from biqe.query.bind_question import BoundBranch, BoundQuestion
+from biqe.query.bound import BoundQuery
+from biqe.query.question import PROBABILITY
+
+COUNTED_ROWS = 1_000
+"""Predicted rows whose probabilities are added up for COUNT."""
+
+
+def rows_of(graph: Graph, question: BoundQuestion, predictor: Predictor | None, config: AskConfig) -> Combined:
+    """The rows of a SELECT: all sides of its UNION, in its order, and no more than it asks for."""
+    if len(question.branches) > 1:
+        _refuse_coverage(config, "a UNION")
+    asked = config
+    if len(question.branches) > 1 and config.mode == "predicted":
+        # A row that one side knows is no prediction of another; so known rows are looked up, and dropped at the end.
+        asked = replace(config, mode="both")
+    merged = merge(_sides(graph, question, predictor, asked), asked)
+    if asked is not config:
+        merged = _taken(merged, np.zeros(0, np.int64), np.arange(len(merged.predicted)))
+    return _arranged(graph, merged, question)
+
+
+def _refuse_coverage(config: AskConfig, what: str) -> None:
+    if config.coverage is not None:
+        raise InvalidOption(f"coverage is stated for the rows of one conjunction, not for {what}",
+                            hint="leave --coverage out")  # fmt: skip
+
+
+def _sides(graph: Graph, question: BoundQuestion, predictor: Predictor | None, config: AskConfig) -> list[Combined]:
+    """Each side of a UNION answered; none proposes what another knows."""
+    if len(question.branches) == 1 or predictor is None or config.mode == "known":
+        return [combine(graph, branch, predictor, config) for branch in question.branches]
+    known = [combine(graph, branch, None, config).known for branch in question.branches]
+    return [
+        combine(
+            graph, branch, predictor, config, known_elsewhere=np.concatenate([*known[:number], *known[number + 1 :]])
+        )
+        for number, branch in enumerate(question.branches)
+    ]
+
+
+def _arranged(graph: Graph, rows: Combined, question: BoundQuestion) -> Combined:
+    """The rows by ORDER BY, known and predicted ones each among themselves, then cut by OFFSET and LIMIT."""
+    known, predicted = np.arange(len(rows.known)), np.arange(len(rows.predicted))
+    if question.order or len(question.branches) > 1:
+        known = _ordered(graph, rows.known, np.ones(len(rows.known)), question)
+    if question.order:
+        predicted = _ordered(graph, rows.predicted, rows.probabilities, question)
+    start = question.offset
+    stop = None if question.limit is None else start + question.limit
+    count = len(known)
+    shown = np.arange(count + len(predicted))[start:stop]
+    cut = rows.known_complete and int((shown < count).sum()) == count
+    return replace(
+        _taken(rows, known[shown[shown < count]], predicted[shown[shown >= count] - count]), known_complete=cut
+    )
+
+
+def _ordered(
+    graph: Graph, rows: NDArray[np.int32], chances: NDArray[np.float64], question: BoundQuestion
+) -> NDArray[np.int64]:
+    """Places of the rows in the question's order; by label where it says nothing, or nothing more."""
+    if len(rows) == 0 or rows.shape[1] == 0:
+        return np.arange(len(rows))
+    ranks = label_ranks(graph, rows)
+    keys: list[NDArray[np.floating] | NDArray[np.integer]] = []
+    for key in question.order:
+        if key.variable == PROBABILITY and PROBABILITY.name not in question.columns:
+            values: NDArray[np.floating] | NDArray[np.integer] = chances
+        else:
+            values = ranks[:, question.columns.index(key.variable.name)]
+        keys.append(-values if key.descending else values)
+    # lexsort takes the last key first.
+    return np.lexsort([*ranks.T[::-1], *keys[::-1]])
+
+
+def _taken(rows: Combined, known: NDArray[np.integer], predicted: NDArray[np.integer]) -> Combined:
+    """These known and these predicted rows, in this order."""
+    return replace(
+        rows,
+        known=rows.known[known],
+        predicted=rows.predicted[predicted],
+        probabilities=rows.probabilities[predicted],
+        evidence=[rows.evidence[place] for place in predicted.tolist()],
+        known_wide=None if rows.known_wide is None else rows.known_wide[known],
+        branches=None if rows.branches is None else (rows.branches[0][known], rows.branches[1][predicted]),
+    )
+
+
+def verdict(graph: Graph, question: BoundQuestion, predictor: Predictor | None, config: AskConfig) -> Combined:
+    """ASK: one row without columns, known or predicted; none where nothing speaks for it.
+
+    The probability is that of the side of the UNION which is most probable.
+    """
+    _refuse_coverage(config, "ASK")
+    empty, one = np.zeros((0, 0), np.int32), np.zeros((1, 0), np.int32)
+    for number, branch in enumerate(question.branches):
+        wide = _known_match(graph, branch)
+        if wide is not None:
+            sides = (np.array([number], np.int64), np.zeros(0, np.int64))
+            shown = one if config.mode != "predicted" else empty
+            return Combined(shown, True, empty, np.zeros(0), known_wide=wide, branches=sides)
+    if predictor is None or config.mode == "known":
+        return Combined(empty, True, empty, np.zeros(0))
+    best: tuple[float, Evidence, int] | None = None
+    for number, branch in enumerate(question.branches):
+        chance, evidence = _closed(graph, branch, predictor, config)
+        if best is None or chance > best[0]:
+            best = chance, evidence, number
+    if best is None or best[0] < config.min_probability or config.top == 0 or not best[1].missing:
+        return Combined(empty, True, empty, np.zeros(0))
+    chance, evidence, number = best
+    links = list(evidence.missing)
+    chances = dict(zip(links, predictor.link_probabilities(links, graph), strict=True))
+    sides = (np.zeros(0, np.int64), np.array([number], np.int64))
+    return Combined(empty, True, one, np.array([chance]), [evidence], chances, branches=sides)
+
+
+def _known_match(graph: Graph, branch: BoundBranch) -> NDArray[np.int32] | None:
+    """(1, W) a match that passes the conditions; None where the graph has none."""
+    if branch.is_plain:
+        return np.zeros((1, 0), np.int32) if holds(graph, branch.query) else None
+    rows = tuples(graph, branch.wide)
+    passed = rows[Filters(branch.filters, graph.vocabulary).passes(columns_of(branch.wide, rows), len(rows))]
+    return passed[:1] if len(passed) else None
+
+
+def _closed(graph: Graph, branch: BoundBranch, predictor: Predictor, config: AskConfig) -> tuple[float, Evidence]:
+    filters = Filters(branch.filters, graph.vocabulary)
+    allowed = {name: passed for name in branch.wide.names if name and (passed := filters.allowed(name)) is not None}
+    asked = Restricted(predictor, allowed) if allowed else predictor
+
+    def passes(query: BoundQuery, rows: NDArray[np.int32]) -> NDArray[np.bool_]:
+        return filters.passes(columns_of(query, rows), len(rows))
+
+    return closed(graph, branch.wide, asked, Joint(config.joint, config.width), passes=passes)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What COUNT comes to."""
+
+    known: int
+    """Matches that the graph holds: exact."""
+    expected: float | None
+    """Matches beyond them that the model expects: the sum of their probabilities; None where no model was asked."""
+
+
+def count(graph: Graph, question: BoundQuestion, predictor: Predictor | None, config: AskConfig) -> Counted:
+    """Matches of a question: distinct ones for COUNT DISTINCT, all of them over all sides of a UNION otherwise."""
+    _refuse_coverage(config, "COUNT")
+    # Everything below works on the counted variables, or on all of them; so no row stands for two matches.
+    distinct = bool(question.columns)
+    sides = [_known_rows(graph, branch) for branch in question.branches]
+    known = len({tuple(row) for side in sides for row in side.tolist()}) if distinct else sum(map(len, sides))
+    if predictor is None or config.mode == "known":
+        return Counted(known, None)
+    asked = replace(config, mode="both", top=COUNTED_ROWS)
+    if distinct:
+        found = [merge(_sides(graph, question, predictor, asked), asked)]
+    else:
+        found = [combine(graph, branch, predictor, asked) for branch in question.branches]
+    return Counted(known, float(sum(side.probabilities.sum() for side in found)))
+
+
+def _known_rows(graph: Graph, branch: BoundBranch) -> NDArray[np.int32]:
+    if branch.is_plain:
+        return tuples(graph, branch.query)
+    rows = tuples(graph, branch.wide)
+    passed = rows[Filters(branch.filters, graph.vocabulary).passes(columns_of(branch.wide, rows), len(rows))]
+    return np.unique(passed[:, : len(branch.query.targets)], axis=0)

@@ -1,0 +1,44 @@
+"""How a query is answered: the options of asking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from biqe.errors import InvalidOption
+
+MODES = ("both", "known", "predicted")
+JOINT = ("beam", "product", "rescored")
+WIDTH = 50
+
+
+@dataclass(frozen=True)
+class AskConfig:
+    """How a query is answered."""
+
+    mode: str = "both"
+    """Rows wanted: known (held by the graph), predicted (not held, but likely), or both."""
+    top: int = 20
+    """Predicted rows, at most."""
+    min_probability: float = 0.0
+    """Predicted rows below this probability are left out."""
+    joint: str = "beam"
+    """How tuples for several targets are ranked: beam (one target after the other), rescored (the beam's, weighed
+    several ways) or product (all at once)."""
+    width: int = WIDTH
+    """Tuples that the beam keeps after each target."""
+    coverage: float | None = None
+    """Predicted rows as an answer set: all rows, whatever ``top`` says, that it takes for the missing answer to be
+    among them so often. Needs a calibrated model."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("mode", MODES), ("joint", JOINT)):
+            if getattr(self, name) not in allowed:
+                raise InvalidOption(f"{name!r} must be one of {', '.join(allowed)}. Got {getattr(self, name)!r}")
+        if self.top < 0:
+            raise InvalidOption(f"'top' must be at least 0. Got {self.top}")
+        if self.width < 1:
+            raise InvalidOption(f"'width' must be at least 1. Got {self.width}")
+        if not 0.0 <= self.min_probability <= 1.0:
+            raise InvalidOption(f"'min_probability' must be in [0, 1]. Got {self.min_probability}")
+        if self.coverage is not None and not 0.0 < self.coverage < 1.0:
+            raise InvalidOption(f"'coverage' must be in (0, 1). Got {self.coverage}")

@@ -1,0 +1,119 @@
+"""``biqe explain``: why one row is an answer."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from biqe.errors import EmptyResult, InvalidOption, UnsupportedQuery
+
+if TYPE_CHECKING:
+    from biqe.answer.result import Answers, Row
+    from biqe.answer.terms import TermTable
+
+
+def explain(
+    target: Annotated[
+        str, typer.Argument(metavar="RUN|atlas", help="atlas, or a run, model or graph folder.", show_default=False)
+    ],
+    query: Annotated[
+        str | None, typer.Argument(help="SPARQL text; @FILE reads a file, - reads standard input.", show_default=False)
+    ] = None,
+    row: Annotated[int, typer.Option(help="Number of the row, from 1: known rows first, then predicted ones.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write: .txt, .json, .svg or .png.", show_default=False)
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(help="text, json, svg or png. Default: as FILE ends, else text.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    views: Annotated[
+        str, typer.Option(help="What to show: any of witness, attention, counterfactual, separated by commas.")
+    ] = "witness,attention,counterfactual",
+    mode: Annotated[str, typer.Option(help="Rows that are numbered: both, known or predicted.")] = "both",
+    top: Annotated[int, typer.Option(help="Predicted rows, at most.")] = 20,
+    model: Annotated[
+        str | None, typer.Option(help="One of several models, or auto. Default: as 'biqe ask'.", show_default=False)
+    ] = None,
+    graph: Annotated[
+        Path | None, typer.Option(help="Graph folder to use, where a run's own was moved.", show_default=False)
+    ] = None,
+    known: Annotated[
+        str | None,
+        typer.Option(help="What counts as known: complete or train. Default: as the graph says.", show_default=False),
+    ] = None,
+) -> None:
+    """Explain why one row is an answer: in words, as JSON, or as a picture.
+
+    Three views. Witness: the stored facts and the missing links that together make the row. Attention: where the
+    model looked in the question. Counterfactual: what becomes of the row when a pattern of the question is dropped,
+    or a stored fact is withheld. Rows are numbered as 'biqe ask' lists them with the same --mode and --top.
+
+        biqe explain atlas 'SELECT ?city WHERE { ?city :located_on :Rhine }' \\
+            --mode predicted --row 1
+
+        biqe explain runs/mine @question.rq --row 3 --out why.svg
+    """
+    from biqe.cli.ask import _query_text
+    from biqe.explain.explanation import FORMATS
+    from biqe.explain.parts import VIEWS
+    from biqe.knowledge_base import open as open_knowledge_base
+
+    form = _form("json" if as_json else format, out, FORMATS)
+    chosen = [view.strip() for view in views.split(",") if view.strip()]
+    for view in chosen or [""]:
+        if view not in VIEWS:
+            raise InvalidOption(f"--views must be one or more of {', '.join(VIEWS)}, separated by commas. Got {view!r}")
+    if row < 1:
+        raise InvalidOption(f"--row must be at least 1. Got {row}", hint="rows are numbered from 1, as they are listed")
+    if query is None:
+        raise InvalidOption("no query was given", hint=f"biqe explain {target} 'SELECT ?x WHERE {{ ... }}' --row 1")
+    text = _query_text(query, target)
+    kb = open_knowledge_base(target, graph=graph, known=known)
+    answers = kb.ask(text, mode=mode, top=top, model=model)
+    why = kb.explain(_row(answers, row), views=chosen)
+    if out is not None:
+        why.save(out, form)
+    else:
+        sys.stdout.write(why.write(form).decode())
+
+
+def _form(form: str | None, out: Path | None, forms: dict[str, str]) -> str:
+    if form is None and out is not None:
+        form = next((name for name, ending in forms.items() if out.suffix.lower() == f".{ending}"), None)
+        if form is None:
+            endings = ", ".join(f".{ending}" for ending in forms.values())
+            raise InvalidOption(f"the name of --out must end in one of {endings}. Got {out.name!r}",
+                                hint="or say the form with --format")  # fmt: skip
+    form = form or "text"
+    if form not in forms:
+        raise InvalidOption(f"--format must be one of {', '.join(forms)}. Got {form!r}")
+    if form == "png" and out is None:
+        raise InvalidOption("a PNG picture is no text, so it needs a file", hint="add --out why.png")
+    return form
+
+
+def _row(answers: Answers | TermTable, number: int) -> Row:
+    """The row of this number, from 1."""
+    from biqe.answer.result import Answers
+    from biqe.query.question import ASK
+
+    if not isinstance(answers, Answers):
+        raise UnsupportedQuery("the rows of this query are values, not entities, so there is nothing behind them",
+                               hint="explain a row of SELECT over variables of triple patterns")  # fmt: skip
+    if answers.form == ASK:
+        raise UnsupportedQuery("an ASK query has no rows to explain",
+                               hint="select a variable instead: SELECT ?x WHERE { ... }")  # fmt: skip
+    if len(answers) == 0:
+        raise EmptyResult("the query has no rows, so there is nothing to explain",
+                          hint="'biqe ask' with the same query shows what there is")  # fmt: skip
+    if number > len(answers):
+        counts = f"{answers.known_count:,} known and {answers.predicted_count:,} predicted"
+        raise InvalidOption(
+            f"--row must be in [1, {len(answers)}]; there are {counts} rows. Got {number}",
+            hint="'biqe ask' with the same --mode and --top lists them; a larger --top predicts more",
+        )
+    return answers[number - 1]

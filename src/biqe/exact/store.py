@@ -1,0 +1,250 @@
+"""All of SPARQL 1.1 over one graph: what ``--mode known`` hands to an exact store.
+
+Read-only, and on this graph alone: SELECT, ASK, CONSTRUCT and DESCRIBE; no updates, no SERVICE, no FROM. Names that are
+IRIs stay as they are; any other name, such as Germany, becomes ``<urn:biqe:name:Germany>`` on the way in and comes
+back as it was. The store is pyoxigraph's, in memory, and built when it is first asked.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from biqe.errors import BiqeError, SparqlSyntax
+from biqe.graph.knowledge_graph import Graph
+from biqe.graph.vocabulary import Vocabulary
+from biqe.query.ast import is_absolute
+from biqe.query.bind import RDF_TYPE, TYPE_NAMES, find_entity, find_relation
+from biqe.query.names import PLAIN
+from biqe.query.scan import Scan, Word, scan
+from biqe.query.subset import refuse_oversized, refuse_unreadable, syntax_error
+
+if TYPE_CHECKING:
+    import pyoxigraph
+
+MAX_ROWS = 100_000
+"""Rows that are read from the store; a query with more of them says so."""
+DEPTH = 16
+"""Brackets within brackets that the store's parser is given."""
+READ_ONLY = "SELECT, ASK, CONSTRUCT and DESCRIBE over this graph are answered; see docs/concepts/sparql.md"
+
+_REFUSED = {
+    "SERVICE": "only this graph is asked, and no other server; drop it",
+    "FROM": "only this graph is asked; drop it",
+    **dict.fromkeys(
+        "INSERT DELETE LOAD CLEAR DROP CREATE ADD MOVE COPY".split(), "a query does not change a graph; import triples"
+    ),
+}
+_NOT_IN_IRI = re.compile(r'[\x00-\x20<>"{}|^`\\%]')
+_BLANK = re.compile(r"_:[A-Za-z0-9]+")
+_ERROR = re.compile(r"error at (\d+):(\d+): (.*)", re.DOTALL)
+_LOCAL_ESCAPE = re.compile(r"\\(.)")
+
+
+class Term(NamedTuple):
+    """One value of a row, as RDF has it."""
+
+    kind: str
+    """``uri``, ``bnode`` or ``literal``."""
+    value: str
+    """The graph's name of an entity; the text of a literal."""
+    datatype: str | None = None
+    language: str | None = None
+
+
+@dataclass(frozen=True)
+class Solutions:
+    """What the store found: rows of terms, None where a variable has no value."""
+
+    variables: tuple[str, ...]
+    rows: tuple[tuple[Term | None, ...], ...]
+    complete: bool = True
+    """False where there are more rows than are read."""
+
+
+class ExactStore:
+    """A graph as an RDF store. One entity or relation is one IRI or blank node."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    @cached_property
+    def store(self) -> pyoxigraph.Store:
+        """The triples in pyoxigraph, loaded on first use."""
+        from pyoxigraph import Quad, Store
+
+        vocabulary = self.graph.vocabulary
+        entities = [node_of(name) for name in vocabulary.entities]
+        relations = [iri_of(name) for name in vocabulary.relations]
+        store = Store()
+        store.bulk_extend(Quad(entities[s], relations[r], entities[o]) for s, r, o in self.graph.triples.tolist())
+        return store
+
+    def query(
+        self, text: str, *, prefixes: Mapping[str, str] | None = None, max_rows: int = MAX_ROWS
+    ) -> Solutions | bool:
+        """Rows of a SELECT; triples of a CONSTRUCT or DESCRIBE as rows; true or false for ASK.
+
+        Text that is no query, or not a read-only one on this graph, is a SparqlSyntax with its place.
+        """
+        from pyoxigraph import QueryBoolean, QuerySolutions
+
+        rewritten = Rewritten(text, prefixes or {}, self.graph.vocabulary)
+        try:
+            found: Any = self.store.query(rewritten.text)
+            if isinstance(found, QueryBoolean | bool):
+                return bool(found)
+            if isinstance(found, QuerySolutions):
+                variables = tuple(variable.value for variable in found.variables)
+                every: Iterator[tuple[Any, ...]] = (tuple(row[name] for name in variables) for row in found)
+            else:
+                variables = ("subject", "predicate", "object")
+                every = ((triple.subject, triple.predicate, triple.object) for triple in found)
+            rows: list[tuple[Term | None, ...]] = []
+            for row in every:
+                if len(rows) == max_rows:
+                    return Solutions(variables, tuple(rows), complete=False)
+                rows.append(tuple(map(_term, row)))
+        except SyntaxError as error:
+            raise rewritten.error(str(error)) from error
+        except (OSError, RuntimeError, ValueError) as error:
+            raise BiqeError(f"the exact store cannot answer this query: {error}", hint=READ_ONLY) from error
+        return Solutions(variables, tuple(rows))
+
+
+def iri_of(name: str) -> pyoxigraph.NamedNode:
+    """The IRI of a name; ``name_of`` leads back.
+
+    >>> iri_of("Germany").value, iri_of("http://ex.org/a").value, iri_of("50% a b").value
+    ('urn:biqe:name:Germany', 'http://ex.org/a', 'urn:biqe:name:50%25%20a%20b')
+    """
+    from pyoxigraph import NamedNode
+
+    spellings = [PLAIN + _NOT_IN_IRI.sub(lambda found: f"%{ord(found[0]):02X}", name), PLAIN + quote(name, safe="")]
+    if is_absolute(name) and not name.startswith(PLAIN):
+        spellings.insert(0, name)
+    for spelling in spellings[:-1]:
+        try:
+            return NamedNode(spelling)
+        except ValueError:
+            continue  # not what an IRI may look like; the last spelling always is
+    return NamedNode(spellings[-1])
+
+
+def node_of(name: str) -> pyoxigraph.NamedNode | pyoxigraph.BlankNode:
+    """The IRI or blank node of an entity's name."""
+    from pyoxigraph import BlankNode
+
+    return BlankNode(name[2:]) if _BLANK.fullmatch(name) else iri_of(name)
+
+
+def name_of(iri: str) -> str:
+    """The graph's name for an IRI of the store."""
+    return unquote(iri.removeprefix(PLAIN)) if iri.startswith(PLAIN) else iri
+
+
+def _term(term: Any) -> Term | None:
+    from pyoxigraph import BlankNode, Literal, NamedNode
+
+    if term is None:
+        return None
+    if isinstance(term, NamedNode):
+        return Term("uri", name_of(term.value))
+    if isinstance(term, BlankNode):
+        return Term("bnode", f"_:{term.value}")
+    if isinstance(term, Literal):
+        return Term("literal", term.value, term.datatype.value, term.language)
+    return Term("literal", str(term))
+
+
+class Rewritten:
+    """A query text whose names are the store's: plain and relative names as IRIs, and the graph's prefixes declared."""
+
+    def __init__(self, text: str, prefixes: Mapping[str, str], vocabulary: Vocabulary) -> None:
+        refuse_oversized(text)
+        self.scanned: Scan = scan(text)
+        refuse_unreadable(self.scanned, depth=DEPTH)
+        self._refuse()
+        self._vocabulary = vocabulary
+        own = prefixes.get("", "")
+        self._own = own if is_absolute(own) else PLAIN
+        declared = {name: iri for name, iri in prefixes.items() if is_absolute(iri)} | {"": self._own}
+        # All on a line of their own, so that places in the user's text stay what they are, one line further down.
+        head = " ".join(f"PREFIX {name}: <{iri}>" for name, iri in declared.items()) + "\n"
+        pieces, at = [head], 0
+        length = len(head)
+        self._shifts: list[tuple[int, int]] = [(length, length)]
+        for word, replacement in self._replacements():
+            pieces += (self.scanned.text[at : word.start], replacement)
+            length += word.start - at + len(replacement)
+            at = word.start + len(word.text)
+            self._shifts.append((length, length - at))
+        pieces.append(self.scanned.text[at:])
+        self.text = "".join(pieces)
+
+    def _refuse(self) -> None:
+        for word in self.scanned.words:
+            if word.kind == "keyword" and word.text.upper() in _REFUSED:
+                raise syntax_error(
+                    self.scanned,
+                    word.start,
+                    f"{word.text.upper()} is not answered, not even in known mode",
+                    hint=f"{_REFUSED[word.text.upper()]}; {READ_ONLY}",
+                )
+
+    def _replacements(self) -> Iterator[tuple[Word, str]]:
+        words = self.scanned.words
+        keywords = {word.text.upper() for word in words if word.kind == "keyword"}
+        redeclared = any(
+            words[at - 1].text.upper() == "PREFIX" and word.text == ":" for at, word in enumerate(words) if at
+        )
+        type_ = self._type_relation()
+        for at, word in enumerate(words):
+            before = words[at - 1].text.upper() if at else ""
+            if before == "PREFIX" or (at > 1 and words[at - 2].text.upper() == "PREFIX") or before == "BASE":
+                continue
+            if word.kind == "iri" and not is_absolute(word.text[1:-1]) and "BASE" not in keywords:
+                name = word.text[1:-1]
+                yield word, self._name(name) if self._own == PLAIN else f"<{self._own}{name}>"
+            elif word.kind == "name" and word.text.startswith(":") and self._own == PLAIN and not redeclared:
+                yield word, self._name(_LOCAL_ESCAPE.sub(r"\1", word.text[1:]))
+            elif word.kind == "keyword" and word.text == "a" and type_ is not None:
+                yield word, f"<{iri_of(type_).value}>"
+
+    def _name(self, written: str) -> str:
+        """A plain name as an IRI, in the spelling of the graph where it has such a name."""
+        name = unquote(written)
+        vocabulary = self._vocabulary
+        if vocabulary.entities.find(name) is None and vocabulary.relations.find(name) is None:
+            for find, names in ((find_relation, vocabulary.relations), (find_entity, vocabulary.entities)):
+                try:
+                    name = names[find(name, vocabulary)]
+                    break
+                except BiqeError:
+                    continue  # an unknown name finds nothing, in SPARQL; it is no error
+        return f"<{iri_of(name).value}>"
+
+    def _type_relation(self) -> str | None:
+        """What the graph calls ``a``, where that is not rdf:type."""
+        relations = self._vocabulary.relations
+        if relations.find(RDF_TYPE) is not None:
+            return None
+        return next((name for name in TYPE_NAMES if relations.find(name) is not None), None)
+
+    def error(self, message: str) -> SparqlSyntax:
+        """The store's complaint, at its place in the user's text."""
+        found = _ERROR.match(message)
+        if found is None:
+            return SparqlSyntax(f"the query cannot be read: {message}", hint=READ_ONLY)
+        lines = self.text.split("\n")
+        line = min(int(found[1]), len(lines))
+        offset = sum(len(text) + 1 for text in lines[: line - 1]) + int(found[2]) - 1
+        shift = self._shifts[max(bisect_right(self._shifts, (offset, len(self.text))) - 1, 0)][1]
+        place = min(max(offset - shift, 0), len(self.scanned.text))
+        expected = found[3] if len(found[3]) < 200 else found[3][:200] + "..."
+        return syntax_error(self.scanned, place, f"this is no SPARQL: {expected}", hint=READ_ONLY)

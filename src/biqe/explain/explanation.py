@@ -1,0 +1,169 @@
+"""What a user gets: why one row is an answer, in words, in JSON, and as a picture."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from biqe.errors import InvalidOption, RunFailed
+from biqe.explain import picture, text
+from biqe.explain.attention import Attention, Table
+from biqe.explain.counterfactual import Change, Counterfactual
+from biqe.explain.parts import CONSTANT, HIDDEN, VIEWS, Node, Pattern, Witness
+
+FORMATS = {"text": "txt", "json": "json", "svg": "svg", "png": "png"}
+"""Forms of an explanation, and how the names of their files end."""
+_RAW_CONTROLS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""What JSON allows as it is, but a terminal should not see."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why one row is an answer. Made by ``biqe.explain.explain``; ``str()`` is the text of 80 columns."""
+
+    model: str | None
+    """Name of the model; None where only the graph was asked."""
+    nodes: tuple[Node, ...]
+    patterns: tuple[Pattern, ...]
+    targets: tuple[int, ...]
+    """Nodes of the unknowns, in SELECT order."""
+    status: str
+    """``known`` (stored triples make the row) or ``predicted``."""
+    probability: float | None
+    """What the row was given when it was asked for; where nobody said, its share."""
+    share: float | None
+    """What the model by itself gives the row, known or not, of 1 over all rows; None where it cannot say."""
+    depths: tuple[int, ...] = ()
+    """Column of each node in a picture: constants left, what they lead to right of them."""
+    witness: Witness | None = None
+    attention: Attention | None = None
+    counterfactual: Counterfactual | None = None
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """A sentence for each view that was asked for and cannot be had."""
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    @property
+    def row(self) -> dict[str, str | None]:
+        """Names of the row's entities, by variable."""
+        return {self.nodes[node].word.removeprefix("?"): self.nodes[node].entity for node in self.targets}
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The views that were asked for."""
+        return tuple(view for view in VIEWS if getattr(self, view) is not None or view in self.skipped)
+
+    def to_text(self, *, width: int = 80) -> str:
+        """For people: at most ``width`` columns, a sentence on what each view shows before it."""
+        return text.write(self, width)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as dicts, lists, strings and numbers; see docs/concepts/explain.md."""
+        entities = {node.entity: node.label for node in self.nodes if node.entity is not None}
+        return {
+            "format": "biqe-explanation",
+            "version": 1,
+            "model": self.model,
+            "row": self.row,
+            "status": self.status,
+            "probability": self.probability,
+            "share": self.share,
+            "patterns": [self._pattern(number) for number in range(len(self.patterns))],
+            "labels": {name: label for name, label in entities.items() if name != label},
+            "witness": None if self.witness is None else self._witness(self.witness),
+            "attention": None if self.attention is None else self._attention(self.attention),
+            "counterfactual": None if self.counterfactual is None else self._counterfactual(self.counterfactual),
+            "skipped": dict(self.skipped),
+        }
+
+    def to_svg(self) -> str:
+        """The picture as an SVG document, for light and for dark pages."""
+        return picture.draw(self).svg()
+
+    def to_png(self) -> bytes:
+        """The picture as a PNG file."""
+        return picture.draw(self).png()
+
+    def save(self, path: str | os.PathLike[str], form: str | None = None) -> None:
+        """Write the explanation to a file: as its name ends (.txt, .json, .svg or .png), or in this form."""
+        place = Path(path)
+        if form is None:
+            form = next((name for name, ending in FORMATS.items() if place.suffix.lower() == f".{ending}"), None)
+        if form not in FORMATS:
+            endings = ", ".join(f".{ending}" for ending in FORMATS.values())
+            raise InvalidOption(f"the name of an explanation must end in one of {endings}. Got {place.name!r}",
+                                hint="say the form with --format (form= in Python)")  # fmt: skip
+        data = self.write(form)
+        try:
+            place.write_bytes(data)
+        except OSError as error:
+            raise RunFailed(f"the explanation could not be written to {place}: {error.strerror or error}") from error
+
+    def write(self, form: str) -> bytes:
+        """The explanation in one of FORMATS, as the bytes of a file."""
+        if form == "png":
+            return self.to_png()
+        if form == "svg":
+            return self.to_svg().encode()
+        if form == "json":
+            written = json.dumps(self.to_json(), ensure_ascii=False, indent=2)
+            written = _RAW_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", written)
+            return f"{written}\n".encode(errors="backslashreplace")
+        if form == "text":
+            return f"{self.to_text()}\n".encode(errors="backslashreplace")
+        raise InvalidOption(f"the form of an explanation must be one of {', '.join(FORMATS)}. Got {form!r}")
+
+    def _pattern(self, number: int) -> dict[str, Any]:
+        pattern = self.patterns[number]
+        words = [node.word if node.kind != CONSTANT else node.entity
+                 for node in (self.nodes[pattern.subject], self.nodes[pattern.object])]  # fmt: skip
+        return {"number": number + 1, "subject": words[0], "relation": pattern.relation, "object": words[1]}
+
+    def _triple(self, number: int) -> dict[str, Any]:
+        """The pattern with entities; a variable that nothing fills stays a variable."""
+        pattern = self.patterns[number]
+        names = [node.word if node.entity is None else node.entity
+                 for node in (self.nodes[pattern.subject], self.nodes[pattern.object])]  # fmt: skip
+        return {"pattern": number + 1, "subject": names[0], "relation": pattern.relation, "object": names[1]}
+
+    def _witness(self, witness: Witness) -> dict[str, Any]:
+        hidden = {node.word.removeprefix("?"): node.entity for node in self.nodes if node.kind == HIDDEN}
+        links = [
+            {**self._triple(link.pattern), "stored": link.is_stored, "probability": link.probability}
+            for link in witness.links
+        ]
+        return {"hidden": hidden, "links": links, "complete": witness.is_complete}
+
+    def _attention(self, attention: Attention) -> dict[str, Any]:
+        parts: list[dict[str, Any]] = [{"node": self.nodes[node].word} for node in attention.nodes]
+        parts += [{"pattern": number + 1, "relation": self.patterns[number].relation} for number in attention.patterns]
+        return {
+            "parts": parts,
+            "unknowns": [self.nodes[target].word for target in attention.targets],
+            "heads": attention.heads,
+            "layers": len(attention.by_layer),
+            "mean": _lists(attention.mean),
+            "last": _lists(attention.last),
+            "by_layer": [_lists(table) for table in attention.by_layer],
+        }
+
+    def _counterfactual(self, counterfactual: Counterfactual) -> dict[str, Any]:
+        def entry(change: Change, what: dict[str, Any]) -> dict[str, Any]:
+            return {**what, "how": change.how, "share": change.share, "reason": change.reason}
+
+        return {
+            "share": counterfactual.share,
+            "model_sees_graph": counterfactual.sees_graph,
+            "patterns": [entry(change, {"pattern": change.pattern + 1}) for change in counterfactual.patterns],
+            "triples": [entry(change, self._triple(change.pattern)) for change in counterfactual.triples],
+        }
+
+
+def _lists(table: Table) -> list[list[float]]:
+    return [list(row) for row in table]

@@ -1,0 +1,408 @@
+"""FILTER, VALUES, UNION, ORDER BY, COUNT and ASK; cycles and separate parts: all against enumeration."""
+
+from __future__ import annotations
+
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from biqe.answer.answering import count, rows_of, verdict
+from biqe.answer.combine import AskConfig
+from biqe.answer.predicted import Predictor
+from biqe.answer.result import Answers
+from biqe.errors import UnsupportedQuery
+from biqe.graph.knowledge_graph import Graph
+from biqe.models._contract import Support
+from biqe.query.bind_question import bind_question
+from biqe.query.dag import analyse
+from biqe.query.sparql import parse_question
+
+SIZE = 5
+STORED = [(0, 0, 1), (0, 0, 2), (1, 0, 3), (2, 1, 3), (3, 1, 4), (4, 1, 0), (2, 0, 2)]
+
+
+@pytest.fixture(scope="module")
+def world(toy) -> SimpleNamespace:
+    """Five entities, two relations, a model that knows a joint distribution; ``strict`` reads what BiQE can."""
+    graph = toy.graph_of(STORED, SIZE, 2, {4: "Eve"})
+
+    class Strict(toy.FactorModel):
+        """Refuses cycles and separate parts, as a model that reads root-to-leaf paths does."""
+
+        def supports(self, query, *, strict=True):
+            dag = analyse(query)
+            if not dag.is_acyclic:
+                return Support(False, "this query has a cycle")
+            return Support(dag.is_connected, "this query has separate parts")
+
+    model = toy.random_model(5, SIZE, 2)
+    return SimpleNamespace(graph=graph, model=model, strict=Strict(model.weights), toy=toy)
+
+
+def asked(graph: Graph, text: str):
+    return bind_question(parse_question(text), graph.vocabulary)
+
+
+def rows(world, text: str, *, strict: bool = False, **options) -> Answers:
+    question = asked(world.graph, text)
+    config = AskConfig(**{"top": 200, "width": 200, **options})
+    predictor = Predictor(world.strict if strict else world.model)
+    found = rows_of(world.graph, question, predictor, config)
+    query = question.branches[0].query
+    return Answers(text, query, world.graph, found, config, "factor", "toy", 0.1, question.branches, question.form)
+
+
+def known(answers: Answers) -> list[tuple[int, ...]]:
+    return [row.ids for row in answers if row.status == "known"]
+
+
+def predicted(answers: Answers) -> dict[tuple[int, ...], float]:
+    return {row.ids: row.probability for row in answers if row.status == "predicted"}
+
+
+def chances(world, text: str) -> dict[tuple[int, ...], float]:
+    """Probability of every row of a conjunctive query under the model."""
+    return world.model.tuples(asked(world.graph, text).branches[0].query)
+
+
+NAMES = [f"e{number}" for number in range(SIZE)]
+FILTERS = {
+    "?x != ?y": lambda x, y: x != y,
+    "?x = :e1 || ?y = :e3": lambda x, y: x == 1 or y == 3,
+    "?x NOT IN (:e0, :e1)": lambda x, y: x not in (0, 1),
+    "regex(?x, '[02]$')": lambda x, y: x in (0, 2),
+    "contains(?y, 'Eve') && str(?x) <= 'e2'": lambda x, y: y == 4 and x <= 2,
+    "str(?x) < str(?y)": lambda x, y: x < y,
+    "!(?x = ?y) && ?x IN (:e0, :e2, :e3)": lambda x, y: x != y and x in (0, 2, 3),
+    "?x IN ()": lambda x, y: False,
+}
+
+
+@pytest.mark.parametrize("condition", FILTERS)
+def test_rows_that_pass_a_filter(world, condition):
+    plain = "SELECT ?x ?y { ?x :r0 ?y . ?y :r1 :e3 "
+    answers = rows(world, f"{plain} FILTER({condition}) }}")
+    everything = rows(world, f"{plain} }}")
+    passes = FILTERS[condition]
+    assert known(answers) == [row for row in known(everything) if passes(*row)]
+    expected = {row: chance for row, chance in predicted(everything).items() if passes(*row)}
+    found = predicted(answers)
+    assert found.keys() == expected.keys()
+    for row in expected:
+        assert found[row] == pytest.approx(expected[row], rel=1e-4)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    assert all(row.missing for row in answers if row.status == "predicted")
+
+
+def test_a_filter_on_a_hidden_variable(world):
+    answers = rows(world, "SELECT ?x { ?x :r0 ?y . ?y :r1 ?z FILTER(?y != ?z && ?y != :e2) }")
+    stored = set(STORED)
+    true = {
+        (x,) for x, y, z in product(range(SIZE), repeat=3)
+        if (x, 0, y) in stored and (y, 1, z) in stored and y not in (z, 2)
+    }  # fmt: skip
+    assert set(known(answers)) == true
+    joint = chances(world, "SELECT ?x ?y ?z { ?x :r0 ?y . ?y :r1 ?z }")
+    for row, chance in predicted(answers).items():
+        best = max(p for (x, y, z), p in joint.items() if x == row[0] and y not in (z, 2))
+        assert chance == pytest.approx(best, rel=1e-4)
+    for row in answers:
+        # What a row rests on passes the condition too.
+        assert not any(link.subject == "e2" and link.relation == "r1" for link in (*row.held, *row.missing))
+
+
+def test_values_are_a_filter(world):
+    values = rows(world, "SELECT ?x ?y { ?x :r0 ?y VALUES (?x ?y) { (:e0 UNDEF) (:e1 :e4) } }")
+    filtered = rows(world, "SELECT ?x ?y { ?x :r0 ?y FILTER(?x = :e0 || (?x = :e1 && ?y = :e4)) }")
+    assert known(values) == known(filtered) and predicted(values) == predicted(filtered)
+    assert {row[0] for row in known(values)} == {0}
+
+
+def test_a_union_keeps_the_best_probability_and_no_row_twice(world):
+    sides = ("?x :r0 :e3", "?x :r1 :e3", ":e0 :r0 ?x")
+    answers = rows(world, f"SELECT ?x {{ {' UNION '.join(f'{{ {side} }}' for side in sides)} }}")
+    single = [rows(world, f"SELECT ?x {{ {side} }}") for side in sides]
+    true = {row for side in single for row in known(side)}
+    assert set(known(answers)) == true and len(known(answers)) == len(true)
+    found = predicted(answers)
+    assert found.keys() == {(entity,) for entity in range(SIZE)} - true
+    for row, chance in found.items():
+        assert chance == max(predicted(side)[row] for side in single)
+    best = next(row for row in answers if row.status == "predicted")
+    side = max(range(3), key=lambda number: predicted(single[number])[best.ids])
+    same = next(row for row in single[side] if row.ids == best.ids)
+    assert best.missing == same.missing and best.held == same.held
+    assert {entry.name for entry in answers.marginals["x"].best() if entry.status == "known"} == {
+        NAMES[row[0]] for row in true
+    }
+
+
+def test_a_union_in_predicted_mode_proposes_nothing_known(world):
+    text = "SELECT ?x { { ?x :r0 :e3 } UNION { ?x :r1 :e3 } }"
+    answers = rows(world, text, mode="predicted")
+    both = rows(world, text)
+    assert known(answers) == []
+    assert predicted(answers) == predicted(both)
+    assert known(rows(world, text, mode="known")) == known(both)
+
+
+def test_order_limit_and_offset(world):
+    plain = "SELECT ?x ?y { ?x :r0 ?y }"
+    everything = rows(world, plain)
+    sequence = [row.ids for row in everything]
+    for offset, limit in ((0, 2), (3, 4), (2, 100), (100, 5), (4, 0)):
+        cut = rows(world, f"{plain} LIMIT {limit} OFFSET {offset}")
+        assert [row.ids for row in cut] == sequence[offset : offset + limit]
+        assert cut.known_complete == (offset == 0 and limit >= len(known(everything)))
+    down = rows(world, f"{plain} ORDER BY DESC(?y) ?x")
+    label = ["e0", "e1", "e2", "e3", "eve"]
+    for status in ("known", "predicted"):
+        expected = [row.ids for row in everything if row.status == status]
+        expected.sort(key=lambda row: label[row[0]])
+        expected.sort(key=lambda row: label[row[1]], reverse=True)
+        assert [row.ids for row in down if row.status == status] == expected
+    rising = rows(world, f"{plain} ORDER BY ?probability")
+    assert list(predicted(rising).values()) == sorted(predicted(everything).values())
+    assert known(rising) == known(everything)
+
+
+def test_counts_are_exact_for_known_and_expected_for_predicted(world):
+    predictor = Predictor(world.model)
+    config = AskConfig(width=200)
+    everything = count(world.graph, asked(world.graph, "SELECT (COUNT(*) AS ?n) { ?x :r0 ?y }"), predictor, config)
+    joint = chances(world, "SELECT ?x ?y { ?x :r0 ?y }")
+    stored = {(s, o) for s, r, o in STORED if r == 0}
+    assert everything.known == len(stored)
+    assert everything.expected == pytest.approx(sum(p for row, p in joint.items() if row not in stored), rel=1e-4)
+    distinct = asked(world.graph, "SELECT (COUNT(DISTINCT ?x) AS ?n) { { ?x :r0 ?y } UNION { ?y :r0 ?x } }")
+    counted = count(world.graph, distinct, predictor, config)
+    ends = {end for pair in stored for end in pair}
+    assert counted.known == len(ends)
+    one, other = (chances(world, f"SELECT ?x {{ {side} }}") for side in ("?x :r0 ?y", "?y :r0 ?x"))
+    expected = sum(max(one[entity,], other[entity,]) for entity in range(SIZE) if entity not in ends)
+    assert counted.expected == pytest.approx(expected, rel=1e-4)
+    assert count(world.graph, distinct, None, config).expected is None
+
+
+def share(world, link: tuple[int, int, int]) -> float:
+    subject, relation, object_ = link
+    return float(world.model.weights[relation, subject, object_] / world.model.weights[relation, subject].sum())
+
+
+def test_ask_without_variables_is_the_product_of_its_links(world):
+    question = asked(world.graph, "ASK { :e0 :r0 :e1 . :e1 :r0 :e2 . :e3 :r1 :e0 }")
+    found = verdict(world.graph, question, Predictor(world.model), AskConfig())
+    assert len(found.known) == 0 and found.predicted.shape == (1, 0)
+    assert found.probabilities[0] == pytest.approx(share(world, (1, 0, 2)) * share(world, (3, 1, 0)), rel=1e-4)
+    assert set(found.evidence[0].held) == {(0, 0, 1)}
+    assert set(found.evidence[0].missing) == {(1, 0, 2), (3, 1, 0)}
+
+
+def test_ask_with_variables_is_its_best_row(world):
+    text = "{ ?x :r0 :e3 . ?x :r1 ?y FILTER(?y != :e3) }"
+    found = verdict(world.graph, asked(world.graph, f"ASK {text}"), Predictor(world.model), AskConfig(width=200))
+    stored = set(STORED)
+
+    def chance(links):
+        return float(np.prod([1.0 if link in stored else share(world, link) for link in links]))
+
+    ways = [[(x, 0, 3), (x, 1, y)] for x, y in product(range(SIZE), repeat=2) if y != 3]
+    assert found.probabilities[0] == pytest.approx(max(map(chance, ways)), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("ASK { :e0 :r0 :e1 }", True),
+        ("ASK { :e0 :r0 :e4 }", False),
+        ("ASK { ?x :r1 ?x }", False),
+        ("ASK { ?x :r0 ?x FILTER(?x = :e2) }", True),
+        ("ASK { ?x :r0 ?x FILTER(?x != :e2) }", False),
+    ],
+)
+@pytest.mark.parametrize("mode", ["both", "known", "predicted"])
+def test_ask_tells_known_from_predicted(world, text, holds, mode):
+    question = asked(world.graph, text)
+    found = verdict(world.graph, question, Predictor(world.model), AskConfig(mode=mode))
+    assert len(found.known) == (holds and mode != "predicted")
+    assert len(found.predicted) == (not holds and mode != "known")
+    answers = Answers(text, question.branches[0].query, world.graph, found, AskConfig(mode=mode), "factor", "toy", 0.1,
+                      question.branches, question.form)  # fmt: skip
+    assert answers.variables == () and answers.holds == (holds and mode != "predicted")
+    for row in answers:
+        assert bool(row.missing) == (row.status == "predicted")
+    for form in ("table", "json", "sparql-json", "csv", "tsv", "xml"):
+        assert answers.write(form)
+
+
+# What a model cannot read in one piece
+
+
+def test_separate_parts_are_joined_by_product(world):
+    text = "SELECT ?a ?b { ?a :r0 :e3 . ?b :r1 :e4 . :e0 :r0 :e1 }"
+    answers = rows(world, text, strict=True)
+    left, right = (rows(world, f"SELECT ?x {{ {side} }}", strict=True) for side in ("?x :r0 :e3", "?x :r1 :e4"))
+    one, other = ({row.ids[0]: row.probability for row in side} for side in (left, right))
+    sure = {(a, b) for (a,) in known(left) for (b,) in known(right)}
+    assert set(known(answers)) == sure
+    found = predicted(answers)
+    assert found.keys() == {*product(range(SIZE), repeat=2)} - sure
+    for (a, b), chance in found.items():
+        assert chance == pytest.approx(one[a] * other[b], rel=1e-6)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    assert [row.ids for row in rows(world, text, strict=True, top=3)] == [row.ids for row in answers][: len(sure) + 3]
+
+
+def test_a_part_without_targets_weighs_all_rows(world):
+    alone = predicted(rows(world, "SELECT ?a { ?a :r0 :e3 }", strict=True))
+    answers = rows(world, "SELECT ?a { ?a :r0 :e3 . ?h :r1 :e2 }", strict=True)
+    assert known(answers) == []
+    found = predicted(answers)
+    best = max(share(world, (h, 1, 2)) for h in range(SIZE))
+    for row, chance in alone.items():
+        assert found[row] == pytest.approx(chance * best, rel=1e-4)
+    # With the other part missing, rows that the graph holds for this one are predictions too.
+    assert found.keys() == {(entity,) for entity in range(SIZE)}
+
+
+def test_a_cycle_is_broken_and_checked(world):
+    text = "SELECT ?x ?y { ?x :r0 ?y . ?y :r1 ?x }"
+    answers = rows(world, text, strict=True)
+    stored = set(STORED)
+    assert set(known(answers)) == {(x, y) for x, y in product(range(SIZE), repeat=2)
+                                   if (x, 0, y) in stored and (y, 1, x) in stored}  # fmt: skip
+    rest = chances(world, "SELECT ?x ?y { ?x :r0 ?y }")
+    found = predicted(answers)
+    assert len(found) == SIZE**2 - len(known(answers))
+    for (x, y), chance in found.items():
+        link = (y, 1, x)
+        weight = 1.0 if link in stored else share(world, link)
+        assert chance == pytest.approx(rest[x, y] * weight, rel=1e-4)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+
+
+def test_a_hidden_end_of_a_left_out_pattern_is_guessed(world):
+    answers = rows(world, "SELECT ?x { ?x :r0 ?h . ?h :r1 ?h }", strict=True)
+    rest = chances(world, "SELECT ?x ?h { ?x :r0 ?h }")
+    stored = set(STORED)
+    for (x,), chance in predicted(answers).items():
+        best = max(rest[x, h] * (1.0 if (h, 1, h) in stored else share(world, (h, 1, h))) for h in range(SIZE))
+        assert chance == pytest.approx(best, rel=1e-4)
+    assert len(predicted(answers)) == SIZE
+
+
+def test_a_pattern_that_is_nothing_but_a_loop_is_refused_with_the_reason(world):
+    with pytest.raises(UnsupportedQuery, match="factor cannot predict this query: this query has a cycle"):
+        rows(world, "SELECT ?x { ?x :r0 ?x }", strict=True)
+
+
+def test_targets_that_a_model_cannot_tell_apart_are_asked_one_by_one(world):
+    class Single(world.toy.FactorModel):
+        def supports(self, query, *, strict=True):
+            return Support(len(query.targets) == 1, "it predicts one target at a time")
+
+    text = "SELECT ?x ?y { ?x :r0 :e3 . ?y :r0 :e3 }"
+    question = asked(world.graph, text)
+    found = rows_of(world.graph, question, Predictor(Single(world.model.weights)), AskConfig(top=100))
+    one = chances(world, "SELECT ?x { ?x :r0 :e3 . ?y :r0 :e3 }")
+    for row, chance in zip(found.predicted.tolist(), found.probabilities, strict=True):
+        assert chance == pytest.approx(one[row[0],] * one[row[1],], rel=1e-4)
+    assert len(found.predicted) == SIZE**2 - 1
+
+
+def test_marginals_are_a_mapping(world):
+    answers = rows(world, "SELECT ?x ?y { ?x :r0 ?y }")
+    share_of = answers.marginals["x"]
+    assert len(share_of) == SIZE and set(share_of) == set(NAMES)
+    assert sum(share_of.values()) == pytest.approx(1, rel=1e-4)
+    assert list(share_of.values()) == sorted(share_of.values(), reverse=True)
+    assert share_of["e3"] == pytest.approx(
+        sum(p for row, p in chances(world, "SELECT ?x ?y { ?x :r0 ?y }").items() if row[0] == 3), rel=1e-3
+    )
+    with pytest.raises(KeyError):
+        share_of["nobody"]
+    assert repr(share_of).startswith("{'e")
+    assert len(rows(world, "SELECT ?x { ?x :r0 ?y }", mode="known").marginals["x"]) == 0
+
+
+# Calibration
+
+
+@pytest.fixture
+def calibration():
+    from biqe.answer.calibration import Calibration
+
+    return Calibration(0.7, 0.2, -0.1, (0.3, 0.1, 0.0), (-12.0, -3.0, 0.5), (0.01, 0.4, 0.95))
+
+
+def test_probabilities_are_calibrated_and_keep_their_order(world, calibration):
+    from biqe.answer.calibration import calibrated
+
+    text = "SELECT ?x ?y { ?x :r0 ?y }"
+    question = asked(world.graph, text)
+    config = AskConfig(top=200, width=200)
+    plain = rows_of(world.graph, question, Predictor(world.model), config)
+    found = rows_of(world.graph, question, Predictor(world.model, calibration), config)
+    assert found.predicted.tolist() == plain.predicted.tolist()
+    expected = calibrated(np.log(plain.probabilities), calibration, targets=2, known=len(plain.known))
+    np.testing.assert_allclose(found.probabilities, expected, rtol=1e-5)
+    least = float(np.median(found.probabilities))
+    cut = rows_of(
+        world.graph, question, Predictor(world.model, calibration), AskConfig(top=200, width=200, min_probability=least)
+    )
+    assert len(cut.predicted) == int((found.probabilities >= least).sum())
+
+
+def test_a_missing_link_is_as_probable_as_the_row_of_its_own_question(world, calibration):
+    """Asked for the objects of e1 and r1 the model lists rows; the link to one of them is that row."""
+    predictor = Predictor(world.model, calibration)
+    listed = rows_of(world.graph, asked(world.graph, "SELECT ?x { :e3 :r1 ?x }"), predictor, AskConfig(top=99))
+    links = [(3, 1, int(row[0])) for row in listed.predicted]
+    np.testing.assert_allclose(predictor.link_probabilities(links, world.graph), listed.probabilities, rtol=1e-5)
+    for row, chance in zip(listed.predicted.tolist(), listed.probabilities, strict=True):
+        found = verdict(world.graph, asked(world.graph, f"ASK {{ :e3 :r1 :e{row[0]} }}"), predictor, AskConfig())
+        assert found.probabilities[0] == pytest.approx(chance, rel=1e-5)
+
+
+def test_an_answer_set_holds_the_rows_above_its_threshold(world, calibration):
+    from dataclasses import replace
+
+    from biqe.answer.conformal import GRID, Thresholds
+    from biqe.errors import InvalidOption
+
+    text = "SELECT ?x ?y { ?x :r0 ?y }"
+    question = asked(world.graph, text)
+    shares = predicted(rows(world, text))
+    threshold = float(np.log(sorted(shares.values())[-6])) - 1e-4
+    sets = Thresholds({2: tuple(threshold if step <= 0.9 else None for step in GRID)}, {2: 100})
+    predictor = Predictor(world.model, replace(calibration, sets=sets))
+    found = rows_of(world.graph, question, predictor, AskConfig(coverage=0.9, top=1, width=200))
+    assert list(map(tuple, found.predicted.tolist())) == list(shares)[:6]
+    with pytest.raises(InvalidOption, match="no answer set has a coverage of 0.95"):
+        rows_of(world.graph, question, predictor, AskConfig(coverage=0.95))
+    with pytest.raises(InvalidOption, match="was not calibrated"):
+        rows_of(world.graph, question, Predictor(world.model), AskConfig(coverage=0.9))
+    for other, answer in (
+        ("SELECT ?x ?y { ?x :r0 ?y FILTER(?x != ?y) }", rows_of),
+        ("SELECT ?x { { ?x :r0 :e1 } UNION { ?x :r1 :e1 } }", rows_of),
+        ("SELECT (COUNT(*) AS ?n) { ?x :r0 ?y }", count),
+        ("ASK { ?x :r0 ?y }", verdict),
+    ):
+        with pytest.raises(InvalidOption, match="coverage is stated for"):
+            answer(world.graph, asked(world.graph, other), predictor, AskConfig(coverage=0.9))
+    separate = asked(world.graph, "SELECT ?x ?y { ?x :r0 :e1 . ?y :r0 :e2 }")
+    strict = Predictor(world.strict, replace(calibration, sets=sets))
+    with pytest.raises(InvalidOption, match="that a model reads whole"):
+        rows_of(world.graph, separate, strict, AskConfig(coverage=0.9))
+
+
+def test_a_question_of_one_link_is_asked_once(world):
+    model = world.toy.FactorModel(world.model.weights)
+    question = asked(world.graph, "SELECT ?x { :e3 :r1 ?x }")
+    found = rows_of(world.graph, question, Predictor(model), AskConfig(top=99))
+    assert model.calls == 1
+    for row, evidence in zip(found.predicted.tolist(), found.evidence, strict=True):
+        (link,) = evidence.missing
+        assert found.link_probabilities[link] == pytest.approx(share(world, (3, 1, row[0])), rel=1e-4)
