@@ -8,7 +8,7 @@ from biqe.errors import InvalidOption
 
 MODES = ("both", "known", "predicted")
 JOINT = ("beam", "product", "rescored")
-WIDTH = 50
+WIDTH = 20
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def ask(
         typer.Option(help="What counts as known: complete or train. Default: as the graph says.", show_default=False),
     ] = None,
     joint: Annotated[str, typer.Option(help="How tuples are ranked: beam, rescored or product.")] = "beam",
-    width: Annotated[int, typer.Option(help="Tuples that the beam keeps after each variable.")] = 50,
+    width: Annotated[int, typer.Option(help="Tuples that the beam keeps after each variable.")] = 20,
     model: Annotated[
         str | None,
         typer.Option(help="Which of several models; auto: the best for the query's shape.", show_default=False),
