@@ -65,11 +65,11 @@ def test_the_nuclear_norm_by_hand():
     assert nothing.grad.tolist() == [[0.0] * 4] * 2
 
 
-def plain_loss(model, h, r, t, *, n3, relation_weight, soft=None, smoothing=0.0):
+def plain_loss(model, h, r, t, *, n3, relation_weight, smoothing=0.0):
     """The definition, written out with whole matrices."""
     head, relation, tail = model.entities[h], model.relations[r], model.entities[t]
     logits = product(head, relation) @ model.entities.t()
-    loss = cross_entropy(logits, t if soft is None else soft, label_smoothing=smoothing)
+    loss = cross_entropy(logits, t, label_smoothing=smoothing)
     guesses = []
     for i in range(len(h)):
         start, end = (t[i], h[i]) if r[i] >= RELATIONS else (h[i], t[i])
@@ -88,7 +88,9 @@ def test_the_loss_is_the_plain_one(monkeypatch, n3, relation_weight, smoothing, 
     monkeypatch.setattr(_fused_loss, "CHUNK_BYTES", chunk)
     ours, theirs = make(), make()
     links = drawn()
-    loss = ours.loss(*links, n3=n3, relation_weight=relation_weight, smoothing=smoothing)
+    heads, relations, tails = links
+    one_each = torch.arange(len(tails) + 1)
+    loss = ours.loss(heads, relations, one_each, tails, n3=n3, relation_weight=relation_weight, smoothing=smoothing)
     plain = plain_loss(theirs, *links, n3=n3, relation_weight=relation_weight, smoothing=smoothing)
     torch.testing.assert_close(loss, plain)
     loss.backward()
@@ -97,17 +99,18 @@ def test_the_loss_is_the_plain_one(monkeypatch, n3, relation_weight, smoothing, 
     torch.testing.assert_close(ours.relations.grad, theirs.relations.grad)
 
 
-def test_all_answers_share_the_softmax():
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_links_that_ask_the_same_need_one_softmax(smoothing):
+    """Questions with several tails give the loss and gradients of their links, one by one."""
     ours, theirs = make(), make()
     h, r, t = drawn(6)
     sets = [sorted({int(tail), (int(tail) + 3) % ENTITIES, *range(number % 3)}) for number, tail in enumerate(t)]
-    offsets = torch.tensor(np.cumsum([0, *map(len, sets)]))
-    answers = torch.tensor([entity for members in sets for entity in members])
-    soft = torch.zeros(6, ENTITIES, dtype=torch.double)
-    for row, members in enumerate(sets):
-        soft[row, members] = 1 / len(members)
-    loss = ours.loss(h, r, t, offsets=offsets, answers=answers, n3=0.1, relation_weight=1.5)
-    plain = plain_loss(theirs, h, r, t, n3=0.1, relation_weight=1.5, soft=soft)
+    counts = torch.tensor([len(members) for members in sets])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.long), counts.cumsum(0)])
+    tails = torch.tensor([entity for members in sets for entity in members])
+    loss = ours.loss(h, r, offsets, tails, n3=0.1, relation_weight=1.5, smoothing=smoothing)
+    apart = h.repeat_interleave(counts), r.repeat_interleave(counts), tails
+    plain = plain_loss(theirs, *apart, n3=0.1, relation_weight=1.5, smoothing=smoothing)
     torch.testing.assert_close(loss, plain)
     loss.backward()
     plain.backward()

@@ -74,6 +74,30 @@ def test_soft_equals_plain(rows, entities, smoothing, biased, seed):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("chunk_rows", [100, 2])
+def test_a_row_that_counts_twice_is_a_row_that_is_there_twice(monkeypatch, smoothing, chunk_rows):
+    monkeypatch.setattr(_fused_loss, "CHUNK_BYTES", chunk_rows * 12 * 8)
+    draw = lambda *shape: torch.randn(*shape, dtype=torch.float64)  # noqa: E731
+    hidden, weight, bias, opinion, table = draw(4, 5), draw(12, 5), draw(12), draw(4, 3), draw(12, 3)
+    gate, often = torch.rand(4, 1, dtype=torch.float64), torch.tensor([2, 1, 3, 1])
+    gold = torch.randint(12, (4,))
+    results = []
+    for weighed in (True, False):
+        h, w, b, g = (part.clone().requires_grad_() for part in (hidden, weight, bias, gate))
+        if weighed:
+            value = fused_soft_cross_entropy(
+                h, w, b, torch.arange(5), gold, smoothing, Expert(opinion, table, g), weights=often.double()
+            )
+        else:
+            logits = (h @ w.T + b + g * (opinion @ table.T)).repeat_interleave(often, 0)
+            value = cross_entropy(logits, gold.repeat_interleave(often), label_smoothing=smoothing)
+        (2 * value).backward()
+        results.append([value.detach(), h.grad, w.grad, b.grad, g.grad])
+    for ours, plain in zip(*results, strict=True):
+        torch.testing.assert_close(ours, plain)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("chunk_rows", [100, 3])
 def test_an_expert_adds_its_logits(monkeypatch, smoothing, chunk_rows):
     monkeypatch.setattr(_fused_loss, "CHUNK_BYTES", chunk_rows * 12 * 8)

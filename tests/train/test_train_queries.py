@@ -20,7 +20,7 @@ from biqe.models import _catalogue
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.queryset import QuerySet, concatenate
 from biqe.train.config import TrainConfig
-from biqe.train.queries import attach_answers, both_directions, sample_questions, triple_queries
+from biqe.train.queries import attach_answers, both_directions, every_question, sample_questions, triple_queries
 from biqe.train.stream import Stream
 
 _spec = importlib.util.spec_from_file_location("queries_town", Path(__file__).with_name("conftest.py"))
@@ -74,16 +74,25 @@ def test_models_that_learn_from_one_answer_get_one(monkeypatch):
 
 
 def test_both_directions_ask_every_triple_twice():
-    queries = both_directions(TRAIN)
+    queries = both_directions(TRAIN, rng())
     golds = queries.gold[queries.target_nodes].tolist()
     found = {(s, r, o) for (s, r), o in zip(asked(queries), golds, strict=True)}
     plain = {(s, r, o) for s, r, o in TRAIN.triples.tolist()}
     assert found == plain | {(o, r + TRAIN.relation_count, s) for s, r, o in plain}
 
 
-def test_merged_asks_every_question_once():
-    merged, every = asked(both_directions(TRAIN, merged=True)), asked(both_directions(TRAIN))
-    assert len(set(merged)) == len(merged) and set(merged) == set(every)
+def test_both_directions_together_hold_every_triple_twice():
+    queries = both_directions(TRAIN, rng(), together=3)
+    sets = queries.filters["train"]
+    assert 1 < np.diff(sets.offsets).max() <= 3
+    found = [(s, r, int(o)) for number, (s, r) in enumerate(asked(queries)) for o in sets[number]]
+    plain = TRAIN.triples.tolist()
+    assert sorted(found) == sorted([tuple(t) for t in plain] + [(o, r + TRAIN.relation_count, s) for s, r, o in plain])
+
+
+def test_every_question_is_asked_once():
+    once, every = asked(every_question(TRAIN)), asked(both_directions(TRAIN, rng()))
+    assert len(set(once)) == len(once) and set(once) == set(every)
 
 
 @given(st.integers(0, 30))
@@ -102,7 +111,7 @@ def test_attached_answers_are_those_of_the_graph(seed):
 
 @given(st.integers(1, 4), st.integers(0, 30))
 def test_thinned_answers_are_some_of_them(most, seed):
-    queries = both_directions(TRAIN, merged=True)
+    queries = every_question(TRAIN)
     every = attach_answers(TRAIN, queries, most=0, rng=rng(seed), threads=1).filters["train"]
     some = attach_answers(TRAIN, queries, most=most, rng=rng(seed), threads=1).filters["train"]
     for target in range(len(every)):
@@ -135,7 +144,7 @@ def test_questions_without_an_answer_are_left_out():
 
 def questions(one: int = 30, two: int = 10) -> ShapedQueries:
     """Some 1p and 2p questions with answers in the graph."""
-    single = both_directions(TRAIN, merged=True).take(np.arange(one))
+    single = every_question(TRAIN).take(np.arange(one))
     walks = epoch_queries(TRAIN, paths=two, dags=0, seed=1, epoch=0)
     chains = [BoundQuery((q.nodes[0], HIDDEN, TARGET), q.edges[:2], (2,)) for q in walks]
     rows = concatenate([replace(single, gold=np.full_like(single.gold, -1)), QuerySet.of(chains)])
@@ -167,7 +176,7 @@ def test_a_mixed_stream_with_all_answers_asks_each_question_once():
     model = _catalogue.build("biqe", SMALL, TRAIN.entity_count, TRAIN.relation_count)
     config = TrainConfig(epochs=1, answers="all", paths=0, dags=0, inverse_share=1.0)
     epoch = Stream(TRAIN, model, config).epoch(0)
-    assert sum(map(len, epoch.batches)) == len(both_directions(TRAIN, merged=True))
+    assert sum(map(len, epoch.batches)) == len(every_question(TRAIN))
 
 
 def test_questions_of_another_graph_are_refused():

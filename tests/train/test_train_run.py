@@ -21,7 +21,9 @@ from biqe.graph import folder as graphs
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import difference
 from biqe.train import checkpoint, session
+from biqe.train.checkpoint import Place
 from biqe.train.config import TrainConfig
+from biqe.train.loop import _Clock
 from biqe.train.run import Run
 
 OPTIONS = (
@@ -301,3 +303,19 @@ def test_the_command_refuses_bad_words(tmp_path):
         _, err = finish(biqe(*words), 2)
         assert "error" in err.lower() and "Traceback" not in err, words
     assert os.listdir(tmp_path) == []
+
+
+def test_the_processor_clock_counts_work_and_not_waiting():
+    wall, processor = _Clock(Place(seconds=5.0), "wall"), _Clock(Place(seconds=5.0), "processor")
+    time.sleep(0.5)
+    assert wall.seconds() >= 5.5 and processor.seconds() < 5.4
+    begun = time.thread_time()
+    while time.thread_time() - begun < 0.3:
+        sum(range(1000))
+    assert processor.seconds() >= 5.3
+
+
+def test_a_run_says_by_which_clock_it_was_measured():
+    with pytest.raises(InvalidOption, match="'clock' must be wall or processor"):
+        TrainConfig(minutes=1, clock="sand")
+    assert session._budget(TrainConfig(minutes=2, clock="processor")) == "2 minutes of processor time"

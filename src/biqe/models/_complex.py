@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from biqe.models._fused_loss import fused_cross_entropy, fused_soft_cross_entropy
+from biqe.models._fused_loss import fused_soft_cross_entropy
 
 
 def product(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
@@ -73,30 +73,34 @@ class ComplEx(nn.Module):
         self,
         heads: torch.Tensor,  # (n,)
         relations: torch.Tensor,  # (n,)
-        tails: torch.Tensor,  # (n,)
+        offsets: torch.Tensor,  # (n+1,)
+        tails: torch.Tensor,  # (m,)
         *,
-        offsets: torch.Tensor | None = None,  # (n+1,)
-        answers: torch.Tensor | None = None,
         n3: float = 0.0,
         relation_weight: float = 0.0,
         smoothing: float = 0.0,
     ) -> torch.Tensor:
-        """Mean loss of n links. With ``answers``, all true tails of a link's head and relation share the softmax's
-        target; ``tails`` then are one of them each, for the other two terms."""
+        """Mean loss of m links: question i, a head and a relation, has the tails ``tails[offsets[i]:offsets[i + 1]]``.
+
+        The softmax over all entities is what costs time, and links that ask the same need only one: the loss and its
+        gradient are those of the m links, one by one.
+        """
+        counts = offsets[1:] - offsets[:-1]
+        question = torch.repeat_interleave(torch.arange(len(heads)), counts)  # (m,)
         # One gather for both ends: each gather has a gradient of the size of the whole table.
-        head, tail = self.entities.index_select(0, torch.cat([heads, tails])).chunk(2)  # (n, D) each
+        head, tail = self.entities.index_select(0, torch.cat([heads, tails])).split([len(heads), len(tails)])
         relation = self.relations.index_select(0, relations)  # (n, D)
-        asked = product(head, relation)
-        if answers is None or offsets is None:
-            loss = fused_cross_entropy(asked, self.entities, None, tails, smoothing)
-        else:
-            loss = fused_soft_cross_entropy(asked, self.entities, None, offsets, answers, smoothing)
+        weights = counts.to(head.dtype)
+        loss = fused_soft_cross_entropy(
+            product(head, relation), self.entities, None, offsets, tails, smoothing, weights=weights
+        )
         if relation_weight:
             # A link of a reciprocal relation is the graph's own link seen from its tail.
-            turned = (relations >= self.relation_count).unsqueeze(1)
-            start, end = torch.where(turned, tail, head), torch.where(turned, head, tail)
+            turned = (relations >= self.relation_count)[question].unsqueeze(1)
+            near = head[question]
+            start, end = torch.where(turned, tail, near), torch.where(turned, near, tail)
             guessed = self.relation_scores(start, end)
-            loss = loss + relation_weight * F.cross_entropy(guessed, relations % self.relation_count)
+            loss = loss + relation_weight * F.cross_entropy(guessed, relations[question] % self.relation_count)
         if n3:
-            loss = loss + n3 * (cubes(head) + cubes(relation) + cubes(tail)).mean()
+            loss = loss + n3 * ((cubes(head) + cubes(relation)) @ weights + cubes(tail).sum()) / len(tails)
         return loss

@@ -55,8 +55,10 @@ class _FusedCrossEntropy(torch.autograd.Function):
         answers: torch.Tensor,  # true entities of each row, one row after the other
         smoothing: float,
         expert: Expert | None,
+        weights: torch.Tensor | None,  # (V,)
     ) -> torch.Tensor:
         count, entities = len(hidden), len(weight)
+        counts = hidden.new_ones(count) if weights is None else weights  # what each row counts
         rows = max(1, min(count, CHUNK_BYTES // (entities * hidden.element_size())))
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight)
@@ -64,10 +66,10 @@ class _FusedCrossEntropy(torch.autograd.Function):
         grad_gate = None if gate is None else torch.empty_like(gate)
         log_sum = hidden.new_empty(count)
         answer_logit = hidden.new_zeros(())
-        ones = hidden.new_ones(rows)
         lengths = offsets[1:] - offsets[:-1]
         share = (1.0 - smoothing) / lengths.clamp_min(1).to(hidden.dtype)
         shares = share.repeat_interleave(lengths)  # what the loss gives each true entity
+        counted_shares = shares if weights is None else (share * weights).repeat_interleave(lengths)
         places = torch.arange(count).remainder_(rows).mul_(entities).repeat_interleave(lengths).add_(answers)
         borders = offsets[torch.arange(0, count + rows, rows).clamp_max_(count)].tolist()
         for chunk, start in enumerate(range(0, count, rows)):
@@ -81,38 +83,43 @@ class _FusedCrossEntropy(torch.autograd.Function):
                 second = torch.mm(expert.hidden[part], expert.weight.t(), out=_scratch(2, len(h), entities, h.dtype))
                 logits.addcmul_(second, gate[part])
             true = slice(borders[chunk], borders[chunk + 1])
-            answer_logit += logits.view(-1)[places[true]] @ shares[true]
+            answer_logit += logits.view(-1)[places[true]] @ counted_shares[true]
             top, where = logits.max(1, keepdim=True)
             p = torch.softmax(logits, 1, out=_scratch(1, len(h), entities, h.dtype))
             # The largest logit has probability 1 / sum(exp(logit - top)), which never underflows.
             log_sum[part] = (top - p.gather(1, where).log()).squeeze(1)
             p.view(-1).index_add_(0, places[true], shares[true], alpha=-1)
             torch.mm(p, weight, out=grad_hidden[part])
-            grad_weight.addmm_(p.t(), h)
+            grad_weight.addmm_(p.t(), h if weights is None else h * weights[part].unsqueeze(1))
             if grad_bias is not None:
-                grad_bias.addmv_(p.t(), ones[: len(h)])
+                grad_bias.addmv_(p.t(), counts[part])
             if grad_gate is not None:
                 grad_gate[part] = torch.linalg.vecdot(p, second).sub_(second.mean(1), alpha=smoothing).unsqueeze(1)
                 if smoothing:
-                    answer_logit += smoothing * (gate[part, 0] @ second.mean(1))
-        loss = log_sum.mean() - answer_logit / count
+                    answer_logit += smoothing * ((gate[part, 0] * counts[part]) @ second.mean(1))
+        total = counts.sum()
+        loss = (log_sum @ counts - answer_logit) / total
         if smoothing:
-            mean_hidden, mean_weight = hidden.mean(0), weight.mean(0)
+            mean_hidden, mean_weight = (counts @ hidden) / total, weight.mean(0)
             loss = loss - smoothing * (mean_hidden @ mean_weight)
             grad_hidden.sub_(mean_weight, alpha=smoothing)
-            grad_weight.sub_(mean_hidden, alpha=smoothing * count / entities)
+            grad_weight.sub_(mean_hidden * total, alpha=smoothing / entities)
             if bias is not None and grad_bias is not None:
                 loss = loss - smoothing * bias.mean()
-                grad_bias.sub_(smoothing * count / entities)
+                grad_bias.sub_(total * (smoothing / entities))
+        if weights is not None:
+            grad_hidden.mul_(weights.unsqueeze(1))
+            if grad_gate is not None:
+                grad_gate.mul_(weights.unsqueeze(1))
         ctx.save_for_backward(grad_hidden, grad_weight, grad_bias, grad_gate)
-        ctx.count = count
+        ctx.total = total
         return loss
 
     @staticmethod
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        scale = grad_output / ctx.count
+        scale = grad_output / ctx.total
         gradients = (None if gradient is None else gradient.mul_(scale) for gradient in ctx.saved_tensors)
-        return (*gradients, None, None, None, None)
+        return (*gradients, None, None, None, None, None)
 
 
 def fused_cross_entropy(
@@ -140,14 +147,16 @@ def fused_soft_cross_entropy(
     answers: torch.Tensor,
     smoothing: float = 0.0,
     expert: Expert | None = None,
+    weights: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The same where row v has the true entities ``answers[offsets[v]:offsets[v + 1]]``, each with an equal share.
 
-    A row without any is only pushed towards what the smoothing spreads. Entities of one row must differ.
+    A row without any is only pushed towards what the smoothing spreads. Entities of one row must differ. ``weights``
+    (V,) say how much each row counts in the mean; left out, all count alike. They have no gradient.
     """
     gate = None if expert is None else expert.gate
     return _FusedCrossEntropy.apply(  # type: ignore[no-any-return]
-        hidden, weight, bias, gate, offsets, answers, smoothing, expert
+        hidden, weight, bias, gate, offsets, answers, smoothing, expert, weights
     )
 
 

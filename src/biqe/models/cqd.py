@@ -115,6 +115,7 @@ class CQD(QueryModel):
         "optimizer": "adagrad",
         "learning_rate": 0.1,
         "answers": "one",
+        "triple_answers": 16,
         "batch_queries": 1000,
         "batch_tokens": 1000,
         "label_smoothing": 0.0,
@@ -177,16 +178,14 @@ class CQD(QueryModel):
                                    hint="train it on the triples of the graph, in both directions")  # fmt: skip
         group, targets = batch.groups[0], batch.targets
         link = group.structure.links[0]
-        tails = targets.gold
-        if targets.answers is not None and targets.offsets is not None:
-            counts = targets.offsets[1:] - targets.offsets[:-1]
-            tails = targets.answers[targets.offsets[:-1] + (torch.rand(len(counts)) * counts).long()]
+        offsets, tails = targets.offsets, targets.answers
+        if offsets is None or tails is None:
+            offsets, tails = torch.arange(len(targets.gold) + 1), targets.gold
         return self.predictor.loss(
             group.entities[:, link.start],
             group.relations[:, link.edge],
+            offsets,
             tails,
-            offsets=targets.offsets,
-            answers=targets.answers,
             n3=self.config.n3,
             relation_weight=self.config.relation_weight,
             smoothing=label_smoothing,

@@ -13,6 +13,9 @@ class TrainConfig:
 
     minutes: float | None = None
     """Length of the run in minutes of this machine; the learning rate falls to 0 over them."""
+    clock: str = "wall"
+    """What ``minutes`` are: of the clock on the wall, or processor, which stands still while other work on the machine
+    keeps the run from its cores. On an idle machine they are the same."""
     epochs: float | None = None
     """Length of the run in passes over the training stream; exact to the bit when stopped and resumed."""
     seed: int = 0
@@ -76,7 +79,11 @@ class TrainConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidOption(f"{name!r} must be above 0. Got {value}")
-        for name, allowed in (("answers", ("one", "all")), ("optimizer", ("adamw", "adagrad"))):
+        for name, allowed in (
+            ("clock", ("wall", "processor")),
+            ("answers", ("one", "all")),
+            ("optimizer", ("adamw", "adagrad")),
+        ):
             if getattr(self, name) not in allowed:
                 raise InvalidOption(f"{name!r} must be {' or '.join(allowed)}. Got {getattr(self, name)!r}")
         for name in (

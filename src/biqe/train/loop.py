@@ -72,7 +72,7 @@ def train(
     if newest is not None:
         place, average = checkpoint.load(newest, model, optimizer)
         run.log("resumed", step=place.step, epoch=place.epoch, seconds=round(place.seconds, 1))
-    clock, memory = _Clock(place), Fragments()
+    clock, memory = _Clock(place, config.clock), Fragments()
     result = Result(place, "finished")
 
     def save() -> None:
@@ -235,8 +235,9 @@ def _fraction(config: TrainConfig, epochs: float, clock: _Clock) -> float:
 class _Clock:
     """Time used over all parts of a run, and what was done since the last look."""
 
-    def __init__(self, place: Place) -> None:
-        self._started = time.monotonic() - place.seconds
+    def __init__(self, place: Place, kind: str) -> None:
+        self._now = time.monotonic if kind == "wall" else _processor_seconds
+        self._started = self._now() - place.seconds
         self.saved = time.monotonic()
         self._reset()
 
@@ -245,7 +246,7 @@ class _Clock:
         self._queries, self._losses = 0, [0.0, 0]
 
     def seconds(self) -> float:
-        return time.monotonic() - self._started
+        return self._now() - self._started
 
     def count(self, queries: int, loss: float) -> None:
         self._queries += queries
@@ -266,3 +267,12 @@ class _Clock:
         loss = self._losses[0] / max(1, self._losses[1])
         self._reset()
         return {"loss": round(loss, 4), "queries_per_second": round(rate, 1)}
+
+
+def _processor_seconds() -> float:
+    """Seconds that this process would have taken so far with the cores to itself, as nearly as can be told.
+
+    The thread that takes the steps works through all of them, and waits at the end of a matrix product only for
+    threads that were kept from their core; what those used is in the time of the process.
+    """
+    return max(time.thread_time(), time.process_time() / torch.get_num_threads())

@@ -16,29 +16,14 @@ from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet
 
 
 def triple_queries(graph: Graph, rng: np.random.Generator, inverse_share: float = 0.0, together: int = 1) -> QuerySet:
-    """Every triple as a query for its tail; a share of them turned round, as a query for its head.
-
-    With ``together`` above 1, triples that ask the same are one query with up to so many answers, dealt at random;
-    a question with more is asked several times. So the same is learnt in fewer passes, and a question with many
-    answers still weighs more than one with few.
-    """
+    """Every triple as a query for its tail; a share of them turned round, as a query for its head. ``together``: see
+    ``_asked_together``."""
     triples = graph.triples
     source, relation, tail = triples[:, 0].copy(), triples[:, 1].copy(), triples[:, 2].copy()
     turned = np.flatnonzero(rng.random(len(triples)) < inverse_share)
     source[turned], tail[turned] = triples[turned, 2], triples[turned, 0]
     relation[turned] += graph.relation_count
-    if together == 1:
-        return _single_edges(source, relation, tail)
-    question = source.astype(np.int64) * (2 * graph.relation_count) + relation
-    dealt = np.lexsort((rng.random(len(question)), question))
-    first = np.flatnonzero(np.diff(question[dealt], prepend=-1))
-    place = np.arange(len(dealt)) - np.repeat(first, np.diff(first, append=len(dealt)))
-    starts = np.flatnonzero(place % together == 0)
-    group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(dealt)))
-    dealt = dealt[np.lexsort((tail[dealt], group))]  # answers of one query are sorted
-    asked = _single_edges(source[dealt[starts]], relation[dealt[starts]], tail[dealt[starts]])
-    answers = AnswerSets(np.append(starts, len(dealt)).astype(np.int64), tail[dealt])
-    return asked.with_filters(**{TRAINING: answers})
+    return _asked_together(source, relation, tail, rng, together)
 
 
 def gold_as_answers(queries: QuerySet) -> QuerySet:
@@ -47,18 +32,43 @@ def gold_as_answers(queries: QuerySet) -> QuerySet:
     return queries.with_filters(**{TRAINING: AnswerSets(np.arange(len(gold) + 1), gold)})
 
 
-def both_directions(graph: Graph, *, merged: bool = False) -> QuerySet:
-    """Every triple twice: as a query for its tail and, turned round, for its head. ``merged`` asks each question
-    once, however many answers it has; its gold entity is the first of them."""
+def both_directions(graph: Graph, rng: np.random.Generator, together: int = 1) -> QuerySet:
+    """Every triple twice: as a query for its tail and, turned round, for its head. ``together``: see
+    ``_asked_together``."""
     triples = graph.triples
     source = np.concatenate([triples[:, 0], triples[:, 2]])
     relation = np.concatenate([triples[:, 1], triples[:, 1] + graph.relation_count])
     tail = np.concatenate([triples[:, 2], triples[:, 0]])
-    if merged:
-        asked = source.astype(np.int64) * (2 * graph.relation_count) + relation
-        kept = np.unique(asked, return_index=True)[1]
-        source, relation, tail = source[kept], relation[kept], tail[kept]
-    return _single_edges(source, relation, tail)
+    return _asked_together(source, relation, tail, rng, together)
+
+
+def every_question(graph: Graph) -> QuerySet:
+    """Each question that a triple answers, from either end, once, however many answers it has; its gold entity is the
+    first of them."""
+    twice = both_directions(graph, np.random.default_rng(0))
+    source, relation = twice.nodes[::2], twice.edges[:, 1]
+    kept = np.unique(source.astype(np.int64) * (2 * graph.relation_count) + relation, return_index=True)[1]
+    return twice.take(kept)
+
+
+def _asked_together(
+    source: NDArray[np.int32], relation: NDArray[np.int32], tail: NDArray[np.int32], rng: np.random.Generator, most: int
+) -> QuerySet:
+    """The triples as queries for their tails. With ``most`` above 1, triples that ask the same are one query with up to
+    so many answers, dealt at random; a question with more is asked several times. So the same is learnt in fewer
+    passes, and a question with many answers still weighs more than one with few."""
+    if most == 1:
+        return _single_edges(source, relation, tail)
+    question = source.astype(np.int64) * (int(relation.max(initial=0)) + 1) + relation
+    dealt = np.lexsort((rng.random(len(question)), question))
+    first = np.flatnonzero(np.diff(question[dealt], prepend=-1))
+    place = np.arange(len(dealt)) - np.repeat(first, np.diff(first, append=len(dealt)))
+    starts = np.flatnonzero(place % most == 0)
+    group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(dealt)))
+    dealt = dealt[np.lexsort((tail[dealt], group))]  # answers of one query are sorted
+    asked = _single_edges(source[dealt[starts]], relation[dealt[starts]], tail[dealt[starts]])
+    answers = AnswerSets(np.append(starts, len(dealt)).astype(np.int64), tail[dealt])
+    return asked.with_filters(**{TRAINING: answers})
 
 
 def _single_edges(source: NDArray[np.int32], relation: NDArray[np.int32], tail: NDArray[np.int32]) -> QuerySet:

@@ -167,4 +167,6 @@ def _set_threads(config: TrainConfig) -> None:
 
 
 def _budget(config: TrainConfig) -> str:
-    return f"{config.minutes:g} minutes" if config.minutes is not None else f"{config.epochs:g} epochs"
+    if config.minutes is None:
+        return f"{config.epochs:g} epochs"
+    return f"{config.minutes:g} minutes" + (" of processor time" if config.clock == "processor" else "")

@@ -26,6 +26,7 @@ from biqe.train.config import TrainConfig
 from biqe.train.queries import (
     attach_answers,
     both_directions,
+    every_question,
     gold_as_answers,
     sample_questions,
     triple_queries,
@@ -71,6 +72,7 @@ class Stream:
         self._fixed = fixed
         self._questions = questions
         self._inverse_share = config.inverse_share if getattr(model.config, "inverses", False) else 0.0
+        self._together = config.triple_answers if model.uses_answers else 1
 
     def epoch(self, number: int) -> Epoch:
         """Epoch ``number``, the same each time it is asked for."""
@@ -78,7 +80,7 @@ class Stream:
         rng = np.random.default_rng([config.seed, number, 1])
         every_answer = config.answers == "all"
         if self._model.learns_from == "triples":
-            queries = both_directions(self._graph, merged=every_answer)
+            queries = every_question(self._graph) if every_answer else both_directions(self._graph, rng, self._together)
         elif self._questions is not None:
             queries = sample_questions(self._questions, config.set_queries, rng)
         else:
@@ -91,12 +93,11 @@ class Stream:
     def _mixed(self, number: int, rng: np.random.Generator) -> QuerySet:
         config = self._config
         if config.answers == "all":
-            triples = both_directions(self._graph, merged=True)
+            triples = every_question(self._graph)
             keep = (triples.edges[:, 1] < self._graph.relation_count) | (rng.random(len(triples)) < self._inverse_share)
             triples = triples.take(np.flatnonzero(keep))
         else:
-            together = config.triple_answers if self._model.uses_answers else 1
-            triples = triple_queries(self._graph, rng, self._inverse_share, together)
+            triples = triple_queries(self._graph, rng, self._inverse_share, self._together)
         mined = self._mined(number)
         if mined is None or len(mined) == 0:
             return triples
