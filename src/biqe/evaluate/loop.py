@@ -24,7 +24,7 @@ from biqe.evaluate.auc_apr import BIO, BIO_VERSION, bio
 from biqe.evaluate.machine import machine, versions
 from biqe.evaluate.metrics import METRICS
 from biqe.evaluate.pairs import comparable, pair_scores
-from biqe.evaluate.protocols import CQ, CQ_VERSION, Q2B, Q2B_VERSION, cq, q2b, question_figures
+from biqe.evaluate.protocols import CQ, CQ_VERSION, Q2B, Q2B_VERSION, ShapeFigures, cq, q2b, question_figures
 from biqe.evaluate.questions import rankable, ranked_parts
 from biqe.evaluate.ranks import TIE_RULES
 from biqe.evaluate.report import Report
@@ -89,7 +89,6 @@ def evaluate(
         by_position=figures.by_position,
         by_kind=figures.by_kind,
         by_targets=figures.by_targets,
-        counts=counts,
         skipped=ranked.skipped,
         settings={"strict": strict, "batch_targets": batch_targets, **draws, "threads": torch.get_num_threads()},
         **_circumstances(model, queries, counts, clock, fingerprints, notes),
@@ -143,18 +142,10 @@ def evaluate_q2b(
         "ranked_targets": int(hard[asked].sum()),
         "candidates": model.entity_count if candidates is None else len(np.unique(candidates)),
     }
-    return Report(
-        protocol=Q2B,
-        protocol_version=Q2B_VERSION,
-        filter_graph="answers",
-        overall=found.overall,
-        by_shape=found.by_shape,
-        mean_over=found.mean_over,
-        counts=counts,
-        skipped=skipped,
-        settings={"strict": strict, "batch_targets": batch_targets, **draws, "threads": torch.get_num_threads()},
-        **_circumstances(model, shaped, counts, clock, fingerprints, notes),
-    )
+    protocol = {"protocol": Q2B, "protocol_version": Q2B_VERSION, "filter_graph": "answers"}
+    settings = {"strict": strict, "batch_targets": batch_targets, **draws}
+    facts = _circumstances(model, shaped, counts, clock, fingerprints, notes)
+    return _of_shapes(found, skipped, settings, {**protocol, **facts})
 
 
 def evaluate_bio(
@@ -189,17 +180,23 @@ def evaluate_bio(
         "ranked_queries": len(asked),
         "ranked_targets": sum(part.targets for part in found.by_shape.values()),
     }
+    protocol = {"protocol": BIO, "protocol_version": BIO_VERSION, "filter_graph": "none"}
+    settings = {"strict": strict, "batch_targets": batch_targets, **draws}
+    facts = _circumstances(model, shaped, counts, clock, fingerprints, notes)
+    return _of_shapes(found, skipped, settings, {**protocol, **facts})
+
+
+def _of_shapes(
+    found: ShapeFigures, skipped: tuple[Skipped, ...], settings: dict[str, Any], facts: dict[str, Any]
+) -> Report:
+    """The report on questions, which have a shape each."""
     return Report(
-        protocol=BIO,
-        protocol_version=BIO_VERSION,
-        filter_graph="none",
         overall=found.overall,
         by_shape=found.by_shape,
         mean_over=found.mean_over,
-        counts=counts,
         skipped=skipped,
-        settings={"strict": strict, "batch_targets": batch_targets, **draws, "threads": torch.get_num_threads()},
-        **_circumstances(model, shaped, counts, clock, fingerprints, notes),
+        settings={**settings, "threads": torch.get_num_threads()},
+        **facts,
     )
 
 
@@ -221,7 +218,7 @@ class _Clock:
 def _circumstances(
     model: QueryModel,
     queries: QuerySet | ShapedQueries,
-    counts: Mapping[str, int],
+    counts: dict[str, int],
     clock: _Clock,
     fingerprints: Mapping[str, str] | None,
     notes: Mapping[str, Any] | None,
@@ -231,6 +228,7 @@ def _circumstances(
         "model": model.name,
         "fingerprints": {"queries": fingerprint(queries), **(fingerprints or {})},
         "notes": dict(notes or {}),
+        "counts": counts,
         "seconds": clock.total,
         "queries_per_second": counts["ranked_queries"] / clock.ranking,
         "machine": machine(),
