@@ -154,17 +154,15 @@ def obvious_way(config: Config, tokens: int, epoch) -> Callable:
     optimizer = torch.optim.AdamW(bert.parameters(), lr=1e-3, fused=True)
 
     def step(rows: np.ndarray) -> None:
+        batch = epoch.encoded.batch(rows)
         input_ids = torch.zeros(len(rows), PADDED, dtype=torch.long)
         positions, seen = torch.zeros_like(input_ids), torch.zeros_like(input_ids)
-        labels = torch.full_like(input_ids, -100)
-        for place, row in enumerate(rows):
-            batch = epoch.encoded.batch(np.array([row]))
-            length = min(PADDED, batch.tokens.shape[1])
-            input_ids[place, :length] = batch.tokens[0, :length]
-            positions[place, :length] = batch.positions[0, :length]
-            seen[place, :length] = 1
-            kept = batch.masks < length
-            labels[place, batch.masks[kept]] = batch.targets.gold[batch.mask_targets[kept]] + 1
+        labels, at_masks = torch.full_like(input_ids, -100), torch.full_like(batch.tokens, -100)
+        at_masks.view(-1)[batch.masks] = batch.targets.gold[batch.mask_targets] + 1
+        length = min(PADDED, batch.tokens.shape[1])
+        input_ids[:, :length], positions[:, :length] = batch.tokens[:, :length], batch.positions[:, :length]
+        seen[:, :length] = 1 if batch.padding is None else ~batch.padding[:, :length]
+        labels[:, :length] = at_masks[:, :length]
         loss = bert(input_ids=input_ids, position_ids=positions, attention_mask=seen, labels=labels).loss
         optimizer.zero_grad()
         loss.backward()
