@@ -4,6 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.biqe-setup
+NODE_STAMP := web/node_modules/.biqe-setup
 # Tests run two at a time, so each keeps to one thread.
 WORKERS ?= 2
 PYTEST_ARGS ?=
@@ -19,7 +20,7 @@ QUESTION := SELECT ?river ?city WHERE { ?river :flows_through :Germany, :France 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix docs-check atlas-sources atlas atlas-model wheel bench clean
+.PHONY: help setup demo test check fix docs-check atlas-sources atlas atlas-model page wheel bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -45,7 +46,11 @@ demo: setup  ## train BiQE on the embedded atlas (about 3 minutes) and ask the p
 	@echo "-- 3. The same question, to the model that was just trained"
 	$(BIN)/biqe ask $(DEMO_RUN) '$(QUESTION)' --top 8
 
+# The page is tested in Debian's Chromium. Without it, and without the right to install it, those tests are skipped.
 test: setup  ## all tests
+	@command -v chromium >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
+		|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-liberation; } \
+		|| echo "chromium could not be installed; the tests of the page will be skipped" >&2
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 check: setup  ## ruff and mypy
@@ -75,6 +80,14 @@ atlas-model: setup  ## train the model that ships with the atlas anew (5 minutes
 	$(BIN)/biqe train atlas --minutes 5 $(ATLAS_SETTINGS) --out build/atlas-run
 	$(BIN)/python tools/ship_atlas_model.py build/atlas-run
 
+page: $(NODE_STAMP)  ## build the page from web/ (needs node and npm)
+	cd web && npm run --silent check && npm run --silent build
+
+$(NODE_STAMP): web/package.json web/package-lock.json
+	@command -v npm >/dev/null || { echo "error: no npm found; install node 20.19 or newer" >&2; exit 2; }
+	cd web && npm ci --no-audit --no-fund
+	@touch $(NODE_STAMP)
+
 wheel: setup  ## dist/biqe-*.whl, with the atlas and its model inside
 	@rm -rf dist
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist
@@ -84,5 +97,5 @@ bench: setup  ## list the benchmarks; run one with .venv/bin/python benchmarks/N
 	@$(BIN)/python tools/list_benchmarks.py
 
 clean:  ## remove what can be made again: .venv, build, dist, caches
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist web/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +

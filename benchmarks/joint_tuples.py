@@ -2,6 +2,8 @@
 
     python benchmarks/joint_tuples.py --run runs/fb --set sets/fb15k237-cq               # all validation DAGs
     python benchmarks/joint_tuples.py --run runs/fb --set sets/fb15k237-cq --limit 150   # a sample
+    python benchmarks/joint_tuples.py --run runs/fb --set sets/fb15k237-cq --targets 2   # of two targets only
+    python benchmarks/joint_tuples.py ... --out results/fb15k237-cq/joint-tuples-2.json  # the result as a file, too
 
 product multiplies the targets' own distributions; beam fills one target after the other; rescored ranks what both find
 by several ways to write the joint probability; own is what the model's own ``tuples`` gives, where it has that. Tuples
@@ -16,10 +18,13 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from biqe.answer.config import JOINT
 from biqe.answer.joint import Joint, ways
 from biqe.answer.predicted import Predictor
+from biqe.evaluate.machine import machine
 from biqe.evaluate.metrics import METRICS
 from biqe.evaluate.sample import sample
 from biqe.evaluate.tuples import TupleReport, evaluate_tuples
@@ -53,6 +58,7 @@ def main() -> None:
     parser.add_argument("--set", type=Path, required=True, dest="query_set", help="mined set of the same graph")
     parser.add_argument("--graph", type=Path, help="graph folder, where the run's own was moved")
     parser.add_argument("--split", default="valid", choices=("train", "valid"))
+    parser.add_argument("--targets", type=int, help="queries with so many targets only; default: all")
     parser.add_argument("--limit", type=int, help="queries, sampled")
     parser.add_argument("--count", type=int, default=50, help="tuples of each way")
     parser.add_argument("--width", type=int, default=Joint().width, help="of the beam")
@@ -60,6 +66,7 @@ def main() -> None:
     parser.add_argument("--ways", default="product,beam,rescored", help="in this order; the first is the baseline")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--out", type=Path, help="file for the result, such as results/NAME/joint-tuples.json")
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
@@ -68,6 +75,10 @@ def main() -> None:
         sys.exit(f"{arguments.run} has no model")
     loaded = store.load(base.model_folder)
     queries = set_folder.load(arguments.query_set, vocabulary=loaded.vocabulary)[arguments.split]
+    if arguments.targets is not None:
+        queries = queries.take(np.flatnonzero(np.diff(queries.target_offsets) == arguments.targets))
+    if len(queries) == 0:
+        sys.exit(f"{arguments.query_set} has no {arguments.split} queries with {arguments.targets} targets")
     if arguments.limit:
         queries = sample(queries, arguments.limit, arguments.seed)
     loaded.model.use_graph(base.splits["train"])
@@ -83,8 +94,31 @@ def main() -> None:
         progress=lambda done, total: print(f"{done:,} of {total:,}", file=sys.stderr),
     )
     show(report)
-    settings = {"split": arguments.split, "limit": arguments.limit, "width": arguments.width, "context": joint.context}
-    print(json.dumps({"benchmark": "joint_tuples", "run": str(arguments.run), **settings, **report.to_json()}))
+    settings = {
+        "split": arguments.split,
+        "targets": arguments.targets,
+        "limit": arguments.limit,
+        "width": arguments.width,
+        "context": joint.context,
+        "seed": arguments.seed,
+    }
+    shown = JOINT[0] if JOINT[0] in report.ways else list(report.ways)[-1]
+    which = "any number of" if arguments.targets is None else arguments.targets
+    result = {
+        "name": f"whole rows of {which} targets, by {shown}",
+        "metrics": dict(report.ways[shown].metrics),
+        "benchmark": "joint_tuples",
+        "run": str(arguments.run),
+        "set": str(arguments.query_set),
+        "graph": base.splits.fingerprint,
+        **settings,
+        **report.to_json(),
+        "machine": machine(),
+    }
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

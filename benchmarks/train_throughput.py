@@ -30,10 +30,12 @@ from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models.biqe import BiQE, Config
 from biqe.query.token_table import token_count
+from biqe.train.average import RunningAverage
 from biqe.train.checkpoint import Place
 from biqe.train.config import TrainConfig
-from biqe.train.loop import _optimizer, _step
+from biqe.train.loop import _step
 from biqe.train.memory import Fragments, keep_freed_memory
+from biqe.train.optimizers import optimizer_of
 from biqe.train.stream import Stream
 
 PADDED = 30
@@ -124,7 +126,7 @@ def load_graph(path: str | None, quick: bool) -> tuple[str, Graph]:
 def our_way(model: BiQE, epoch, settings: TrainConfig) -> tuple[Callable, Callable]:
     """One training step on the queries ``rows``, and its floating-point operations."""
     model.train()
-    optimizer, average = _optimizer(model, settings), {k: v.clone() for k, v in model.state_dict().items()}
+    optimizer, average = optimizer_of(model, settings), RunningAverage(model)
     config = model.config
 
     def step(rows: np.ndarray) -> None:

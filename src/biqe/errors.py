@@ -9,14 +9,21 @@
     ├── SparqlSyntax            query text outside the language, or outside the supported subset
     ├── TooManyPaths            a query whose root-to-leaf paths exceed the cap
     ├── UnsupportedQuery        a query that a model cannot answer, with its reason
+    │   └── NotPredictableYet   because it names what is newer than the model
     ├── VocabularyMismatch      a model, a query set or a run used with another graph
     ├── EmptyResult             nothing left to work on (no triple, no query, no split)
-    └── RunFailed               training or writing could not go on (disk full, run folder in use)
+    ├── RunFailed               training or writing could not go on (disk full, run folder in use)
+    │   └── RanksFailed         the processes of one run cannot work together, or lost each other
+    └── RequestRefused          a request that a server does not take, with its HTTP status
+        ├── Busy                as many requests wait as may; come back later
+        └── TookTooLong         not done within its time
 
 A message has two parts: what is wrong, with the value and what is allowed; and a hint where we can guess.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class BiqeError(Exception):
@@ -79,6 +86,10 @@ class UnsupportedQuery(BiqeError):
     """A query that a model cannot answer; the message is the model's own reason."""
 
 
+class NotPredictableYet(UnsupportedQuery):
+    """A query that names an entity or a relation which came to the graph after the model was trained."""
+
+
 class VocabularyMismatch(BiqeError):
     """A model, a query set or a run used with a graph that it was not built from."""
 
@@ -89,3 +100,44 @@ class EmptyResult(BiqeError):
 
 class RunFailed(BiqeError):
     """Training or writing could not go on; what was written before is kept."""
+
+
+class RanksFailed(RunFailed):
+    """The processes of one run cannot find each other, see different things, or lost each other."""
+
+
+class RequestRefused(BiqeError):
+    """A request that a server does not take: malformed, too large, not allowed, or not now.
+
+    ``status`` is the HTTP status that says so; ``headers`` go with it.
+    """
+
+    status = 400
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status = type(self).status if status is None else status
+        self.headers = dict(headers or {})
+
+
+class Busy(RequestRefused):
+    """As many requests wait as may; ``retry_after`` is a guess, in seconds, when there will be room."""
+
+    status = 503
+
+    def __init__(self, message: str, *, hint: str | None = None, retry_after: int = 1) -> None:
+        super().__init__(message, hint=hint, headers={"Retry-After": str(retry_after)})
+        self.retry_after = retry_after
+
+
+class TookTooLong(RequestRefused):
+    """A request that was not done within its time; what had begun was stopped."""
+
+    status = 503

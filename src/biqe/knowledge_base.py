@@ -18,24 +18,35 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from biqe.answer.answering import count, rows_of, verdict
 from biqe.answer.choose import Selection, read_selection
-from biqe.answer.combine import AskConfig
+from biqe.answer.config import MODES, TOP, WIDTH, AskConfig
 from biqe.answer.result import Answers, Row
 from biqe.answer.terms import TermTable
-from biqe.errors import InvalidOption, SparqlSyntax, UnknownName, UnreadableFile, UnsupportedQuery, VocabularyMismatch
+from biqe.errors import (
+    InvalidOption,
+    NotPredictableYet,
+    SparqlSyntax,
+    UnknownName,
+    UnreadableFile,
+    UnsupportedQuery,
+    VocabularyMismatch,
+)
 from biqe.exact.store import ExactStore
 from biqe.graph import folder as graph_folder
+from biqe.graph.grown import first_part
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bind_question import BoundQuestion, bind_question
 from biqe.query.bound import BoundQuery
-from biqe.query.question import ASK, COUNT
+from biqe.query.question import ASK, COUNT, Question
 from biqe.query.shapes import shape_of
 from biqe.query.sparql import parse_question
 from biqe.query.subset import OUTSIDE
@@ -48,6 +59,19 @@ EMBEDDED = ("atlas",)
 KNOWN = ("complete", "train")
 AUTO = "auto"
 """Name of the model that stands for: the best one for the query at hand."""
+
+
+class ChangedGraph(Protocol):
+    """A version of a graph that changes; serve/live has such views."""
+
+    @property
+    def splits(self) -> Splits: ...
+    @property
+    def known(self) -> str: ...
+    @property
+    def store(self) -> ExactStore: ...
+    @property
+    def literal_relations(self) -> frozenset[str]: ...
 
 
 @dataclass(frozen=True)
@@ -67,6 +91,8 @@ class KnowledgeBase:
     """Folders of all models by name, the main one first; empty stands for ``model_folder`` alone."""
     selection: Selection | None = None
     """Which model was best on validation queries of which shape."""
+    literal_relations: frozenset[str] = frozenset()
+    """Relations with literals as objects, which a changed graph may have; only the exact store knows those."""
 
     def __repr__(self) -> str:
         model = f", model {self.model_folder}" if self.model_folder else ""
@@ -116,52 +142,80 @@ class KnowledgeBase:
                               hint=f"--model {AUTO} takes the best one for each query")  # fmt: skip
         return self.models[model]
 
+    def at(self, view: ChangedGraph) -> KnowledgeBase:
+        """The same over another version of its graph, one that a live graph has come to; models are shared.
+
+        Known answers are those of that version. Models go on predicting among the entities that they know; a question
+        that names a newer one is answered from the graph alone, and says so.
+        """
+        changed = replace(self, splits=view.splits, known=view.known, literal_relations=view.literal_relations)
+        changed.__dict__["store"] = view.store
+        changed.__dict__["_read"] = self._read
+        return changed
+
+    @cached_property
+    def _read(self) -> dict[Path, tuple[Any, Any]]:
+        """Models as they lie in their folders, each with its calibration."""
+        return {}
+
     def _load(self, folder: Path) -> Predictor:
+        # The only place where asking needs torch.
+        from biqe.answer.predicted import Predictor
+        from biqe.models._grown import grown
+
+        if folder not in self._read:
+            self._read[folder] = self._read_model(folder)
+        model, calibration = self._read[folder]
+        return Predictor(grown(model, self.graph), calibration)
+
+    def _read_model(self, folder: Path) -> tuple[Any, Any]:
         if not (folder / "manifest.json").is_file():
             raise UnreadableFile(
                 f"{self.name} has no model yet: {folder} has no manifest.json",
                 hint="a run writes its first model after its first validation; --mode known does without",
             )
-        # The only place where asking needs torch.
         from biqe.answer import calibration
-        from biqe.answer.predicted import Predictor
         from biqe.models.store import load
 
         loaded = load(folder)
         _check_vocabulary(folder, loaded.manifest, self.vocabulary)
-        loaded.model.use_graph(self.graph)
-        return Predictor(loaded.model, calibration.load(folder))
+        return loaded.model, calibration.load(folder)
 
     def ask(
         self,
         text: str,
         *,
-        mode: str = "both",
-        top: int = 20,
+        mode: str = MODES[0],
+        top: int = TOP,
         min_probability: float = 0.0,
-        joint: str = "beam",
-        width: int | None = None,
+        joint: str | None = None,
+        width: int = WIDTH,
         model: str | None = None,
         coverage: float | None = None,
+        injective: bool = False,
     ) -> Answers | TermTable:
         """Answers to a SPARQL query: known rows first and complete, then up to ``top`` predicted ones.
 
         ``mode`` is ``both``, ``known`` or ``predicted``. A graph without a model gives known rows only, and refuses
-        ``predicted``. ``joint`` and ``width`` say how tuples of several variables are found (see AskConfig). ``model``
+        ``predicted``. ``joint`` and ``width`` say how tuples of several variables are found (see AskConfig); left out,
+        as when the model's probabilities were calibrated, and the answers say where it was otherwise. ``model``
         is the name of one of several models, or ``auto`` for the best one on queries of this shape, with the others to
         fall back on; left out, it is the main model, or ``auto`` where there is a selection. A query that no model can
         answer raises UnsupportedQuery with its reason, unless ``mode`` is ``known``. ``coverage``, such as 0.9, asks a
         calibrated model for an answer set: as many rows as it takes for the missing answer to be among them so often.
+        With ``injective``, no entity stands twice in a predicted row.
 
         In ``known`` mode, a text beyond the subset goes to the exact store, as all of SPARQL 1.1. Its rows hold values
         rather than entities (TermTable), and so do those of COUNT.
         """
         start = time.perf_counter()
-        options: dict[str, Any] = {"mode": mode, "top": top, "min_probability": min_probability, "joint": joint}
-        options["coverage"] = coverage
-        config = AskConfig(**options) if width is None else AskConfig(**options, width=width)
+        config = AskConfig(mode, top, min_probability, joint, width, coverage, injective)
         try:
-            question = bind_question(parse_question(text, prefixes=self.prefixes), self.vocabulary)
+            parsed = parse_question(text, prefixes=self.prefixes)
+            if mode == "known" and self._is_about_literals(parsed):
+                return TermTable.of_store(text, self.store.query(text, prefixes=self.prefixes), self.name,
+                                          time.perf_counter() - start)  # fmt: skip
+            question = bind_question(parsed, self.vocabulary)
         except SparqlSyntax as refusal:
             if mode != "known":
                 raise
@@ -176,6 +230,11 @@ class KnowledgeBase:
             return self._answered(text, question, None, config, start, "")
         return self._predicted(text, question, config, start, model)
 
+    def _is_about_literals(self, question: Question) -> bool:
+        """Whether a pattern has a relation that leads to literals, too: the graph's own rows would be too few."""
+        relations = {pattern.relation for branch in question.branches for pattern in branch.patterns}
+        return not self.literal_relations.isdisjoint(relations)
+
     def _predicted(
         self, text: str, question: BoundQuestion, config: AskConfig, start: float, model: str | None
     ) -> Answers | TermTable:
@@ -189,10 +248,30 @@ class KnowledgeBase:
             if refusals:
                 why = f"instead of {len(refusals)} that cannot read this query"
             try:
+                self._refuse_unseen(question, predictor)
                 return self._answered(text, question, predictor, config, start, why, name)
             except UnsupportedQuery as refusal:
                 refusals.append(refusal)
+        if config.mode == "both" and isinstance(refusals[0], NotPredictableYet):
+            return self._answered(text, question, None, config, start, "", note=str(refusals[0].message))
         raise refusals[0]
+
+    def _refuse_unseen(self, question: BoundQuestion, predictor: Predictor) -> None:
+        """NotPredictableYet for a question that names what came to the graph after the model was trained."""
+        if predictor.seen is None:
+            return
+        entities, relations = predictor.seen
+        vocabulary = self.vocabulary
+        named = {f"entity {vocabulary.entities[node]!r}" for branch in question.branches for node in branch.wide.nodes
+                 if node >= entities}  # fmt: skip
+        named |= {f"relation {vocabulary.relations[relation]!r}" for branch in question.branches
+                  for _, relation, _ in branch.wide.edges if relation >= relations}  # fmt: skip
+        if named:
+            raise NotPredictableYet(
+                f"{', '.join(sorted(named))}: not predictable yet, because {predictor.name} was trained before it came",
+                hint="take it in with: biqe train --continue RUN --graph GRAPH --out NEW; "
+                "mode 'known' (--mode known) answers from the graph alone",
+            )
 
     def _candidates(self, question: BoundQuestion, model: str | None) -> Iterator[tuple[str | None, str]]:
         """Names of the models to try, in this order, each with why; None for the main one."""
@@ -211,20 +290,27 @@ class KnowledgeBase:
 
     def _answered(
         self, text: str, question: BoundQuestion, predictor: Predictor | None, config: AskConfig, start: float,
-        why: str, name: str | None = None,
+        why: str, name: str | None = None, note: str = "",
     ) -> Answers | TermTable:  # fmt: skip
         model = name or (predictor.name if predictor else None)
+        if predictor is not None and predictor.seen is not None:
+            newer = len(self.vocabulary.entities) - predictor.seen[0]
+            newer_ones = f"{newer:,} entities are" if newer > 1 else "1 entity is"
+            note = f"{newer_ones} newer than the model, and in no predicted row" if newer else ""
         if question.form == COUNT:
             counted = count(self.graph, question, predictor, config)
             known = None if config.mode == "predicted" else counted.known
             return TermTable.of_count(
-                text, question.counted_as, known, counted.expected, model, self.name, time.perf_counter() - start, why
-            )
+                text, question.counted_as, known, counted.expected, model, self.name, time.perf_counter() - start, why,
+                note,
+            )  # fmt: skip
         answer = verdict if question.form == ASK else rows_of
         rows = answer(self.graph, question, predictor, config)
+        targets = max(len(branch.wide.targets) for branch in question.branches)
+        remarks = (predictor.remark(config.joint, targets) if predictor else "", note)
         return Answers(
             text, question.branches[0].query, self.graph, rows, config, model, self.name, time.perf_counter() - start,
-            question.branches, question.form, why,
+            question.branches, question.form, why, "; ".join(filter(None, remarks)),
         )  # fmt: skip
 
     def explain(self, row: Row, *, views: Sequence[str] | None = None) -> Explanation:
@@ -243,6 +329,9 @@ class KnowledgeBase:
         if answers.model is not None:
             predictor = self.predictor_of(answers.model if answers.model in self.models else None)
         options: dict[str, Any] = {} if views is None else {"views": views}
+        # What conditions say about hidden variables, the row's own entities there satisfy.
+        entities = np.arange(answers.graph.entity_count)
+        options["allowed"] = {node: entities == entity for node, entity in answers.hidden_of(row).items()}
         if predictor is not None:
             options["link_probabilities"] = partial(predictor.link_probabilities, graph=answers.graph)
         return explain.explain(
@@ -370,7 +459,10 @@ def _embedded_graph() -> Path:
 
 def _check_vocabulary(folder: Path, manifest: Mapping[str, Any], vocabulary: Vocabulary) -> None:
     theirs = manifest.get("vocabulary_fingerprint")
-    if theirs != vocabulary.fingerprint:
+    sizes = [size for size in (manifest.get("entities"), manifest.get("relations")) if isinstance(size, int)]
+    # A graph may have grown since: then its first names are the model's.
+    part = first_part(vocabulary, *sizes) if len(sizes) == 2 else None
+    if part is None or theirs != part.fingerprint:
         raise VocabularyMismatch(
             f"the model in {folder} knows {manifest.get('entities')} entities and {manifest.get('relations')} "
             f"relations, this graph has {len(vocabulary.entities)} and {len(vocabulary.relations)}; they were built "

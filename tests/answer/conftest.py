@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ import torch
 from biqe.answer.combine import AskConfig, combine
 from biqe.answer.predicted import Predictor
 from biqe.answer.result import Answers
-from biqe.graph.knowledge_graph import Graph
+from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models._contract import Support
@@ -138,3 +139,28 @@ def rivers(toy) -> SimpleNamespace:
     # ?river flows_through Germany . ?city located_on ?river
     query = BoundQuery((-1, 5, -1), ((0, flows, 1), (2, located, 0)), (0, 2), ("river", "", "city"))
     return SimpleNamespace(graph=graph, model=FactorModel(weights), query=query)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of random weights over a random graph, and a set of paths of its three splits."""
+    from biqe.graph import folder as graph_folder
+    from biqe.mine import folder as set_folder
+    from biqe.mine.dataset import MineConfig, mine
+    from biqe.models import store
+    from biqe.models.biqe import BiQE, Config
+
+    root = tmp_path_factory.mktemp("calibrate")
+    rng = np.random.default_rng(0)
+    triples = np.unique(rng.integers([30, 3, 30], size=(600, 3)), axis=0)
+    triples = rng.permutation(triples)
+    vocabulary = Vocabulary([f"e{n}" for n in range(30)], [f"r{n}" for n in range(3)])
+    parts = (as_triples(part.tolist()) for part in (triples[:350], triples[350:], triples[:0]))
+    splits = Splits(vocabulary, *parts)
+    graph_folder.save(splits, root / "kg")
+    set_folder.save(mine(splits, MineConfig(recipe="paths", paths=40, eval_paths=60, longest=3)), root / "set")
+    torch.manual_seed(0)
+    model = BiQE(Config(width=16, layers=1, heads=2, feed_forward=16), 30, 3)
+    store.save(model, root / "run" / "model", vocabulary=vocabulary, graph_fingerprint=splits.fingerprint)
+    (root / "run" / "run.json").write_text(json.dumps({"graph": {"name": "kg", "path": str(root / "kg")}}))
+    return root

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import biqe
 from biqe.answer import calibration as fitting
 from biqe.answer import conformal
 from biqe.answer.calibrating import LISTED, ListedQueries, calibrate, list_rows, validation_questions
@@ -351,40 +352,10 @@ def test_validation_questions_are_of_three_kinds_with_their_golds():
     assert validation_questions(without) == []
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A run of random weights over a random graph, and a set of paths of its three splits."""
-    import torch
-
-    from biqe.graph import folder as graph_folder
-    from biqe.graph.knowledge_graph import Splits
-    from biqe.graph.triples import as_triples
-    from biqe.graph.vocabulary import Vocabulary
-    from biqe.mine import folder as set_folder
-    from biqe.mine.dataset import MineConfig, mine
-    from biqe.models import store
-    from biqe.models.biqe import BiQE, Config
-
-    root = tmp_path_factory.mktemp("calibrate")
-    rng = np.random.default_rng(0)
-    triples = np.unique(rng.integers([30, 3, 30], size=(600, 3)), axis=0)
-    triples = rng.permutation(triples)
-    vocabulary = Vocabulary([f"e{n}" for n in range(30)], [f"r{n}" for n in range(3)])
-    parts = (as_triples(part.tolist()) for part in (triples[:350], triples[350:], triples[:0]))
-    splits = Splits(vocabulary, *parts)
-    graph_folder.save(splits, root / "kg")
-    set_folder.save(mine(splits, MineConfig(recipe="paths", paths=40, eval_paths=60, longest=3)), root / "set")
-    torch.manual_seed(0)
-    model = BiQE(Config(width=16, layers=1, heads=2, feed_forward=16), 30, 3)
-    store.save(model, root / "run" / "model", vocabulary=vocabulary, graph_fingerprint=splits.fingerprint)
-    (root / "run" / "run.json").write_text(json.dumps({"graph": {"name": "kg", "path": str(root / "kg")}}))
-    return root
-
-
 def test_the_command_writes_what_asking_reads(run, capsys):
     from biqe.cli import main
 
-    arguments = ["calibrate", str(run / "run"), "--set", str(run / "set"), "--top", "5", "--decode", "product"]
+    arguments = ["calibrate", str(run / "run"), "--set", str(run / "set"), "--top", "5", "--joint", "product"]
     assert main(arguments) == 0
     out, err = capsys.readouterr()
     assert "ECE before" in out
@@ -401,11 +372,28 @@ def test_the_command_writes_what_asking_reads(run, capsys):
     assert picture.is_file()
 
 
+def test_tuples_are_found_as_when_they_were_calibrated(run, capsys):
+    from biqe.cli import main
+
+    assert main(["calibrate", str(run / "run"), "--set", str(run / "set"), "--joint", "product"]) == 0
+    capsys.readouterr()
+    kb, text = biqe.open(run / "run"), "SELECT ?x ?y { :e0 :r0 ?x . ?x :r1 ?y }"
+    usual, product, beam = (kb.ask(text, mode="predicted", joint=way) for way in (None, "product", "beam"))
+    assert [(row.ids, row.probability) for row in usual] == [(row.ids, row.probability) for row in product]
+    assert [row.ids for row in usual] != [row.ids for row in beam]  # else the above says nothing
+    assert usual.note == product.note == ""
+    assert beam.note == "probabilities were calibrated on rows found by product; these are by beam"
+    assert beam.to_dict()["note"] == beam.note and f"\nnote: {beam.note}\n" in beam.write("table")
+    assert kb.ask("SELECT ?x { :e0 :r0 ?x }", joint="beam").note == ""  # one target: all ways are one
+    assert main(["ask", str(run / "run"), text, "--joint", "beam"]) == 0
+    assert beam.note in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--split", "test"], "held out"),
-        (["--decode", "best"], "decode"),
+        (["--joint", "best"], "--joint must be one of beam, product, rescored"),
         (["--data", "x"], "--data is for benchmarks"),
     ],
 )

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biqe.answer.combine import AskConfig
@@ -185,7 +185,7 @@ def test_inverse_relations_are_shown_as_the_graph_stores_them(toy):
 
 
 def test_many_hidden_patterns_are_not_searched_for_ever(toy, monkeypatch):
-    monkeypatch.setattr("biqe.answer.evidence.SEARCH", 5)
+    monkeypatch.setattr("biqe.exact.together.SEARCH", 5)
     # A star of hidden patterns of which no two hold together.
     size = 7
     graph = toy.graph_of([(leaf, 0, leaf + size) for leaf in range(size)], 2 * size, 1)
@@ -264,3 +264,19 @@ def test_every_pair_of_constants(toy):
     finder = EvidenceFinder(graph, query)
     for pair in product(range(3), repeat=2):
         assert bool(finder.evidence(pair).missing) == (pair != (0, 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000))
+def test_witnesses_of_one_hidden_variable_are_those_of_the_exact_engine(toy, seed):
+    rng = np.random.default_rng(seed)
+    graph = toy.graph_of(np.unique(rng.integers([6, 3, 6], size=(25, 3)), axis=0).tolist(), 6, 3)
+    # Node 0 is hidden; every pattern joins it to a constant, one way or the other, some by an inverse relation.
+    count = int(rng.integers(1, 4))
+    edges = [((0, r, n) if rng.random() < 0.5 else (n, r, 0))
+             for n, r in zip(range(1, count + 1), rng.integers(6, size=count).tolist(), strict=True)]  # fmt: skip
+    query = BoundQuery((HIDDEN, *rng.integers(6, size=count).tolist()), tuple(edges), ())
+    finder = EvidenceFinder(graph, query)
+    found = [nodes[0] for nodes in finder._witnesses(query.nodes, query.edges, 4)]
+    rows = tuples(graph, BoundQuery((TARGET, *query.nodes[1:]), query.edges, (0,)), limit=4)
+    assert found == rows[:, 0].tolist()

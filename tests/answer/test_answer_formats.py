@@ -310,3 +310,16 @@ def test_to_pandas(toy, rivers, monkeypatch):
 )
 def test_probabilities_as_people_read_them(value, shown):
     assert formats.probability(value) == shown
+
+
+@given(st.lists(st.text("ab wide名", min_size=1, max_size=60), min_size=3, max_size=3), st.integers(24, 80))
+def test_a_long_link_keeps_something_of_each_of_its_names(names, width):
+    names = [name.strip() or "x" for name in names]
+    shown = formats._fit_link(["0.05", *names], width)
+    assert cell_len(shown) <= width
+    if cell_len(" ".join(["0.05", *names])) <= width:
+        assert shown == " ".join(["0.05", *names])
+    else:
+        assert shown.count("…") >= 1
+        starts = [name[0] for name in names]
+        assert shown.startswith(f"0.05 {starts[0]}") and all(start in shown for start in starts)

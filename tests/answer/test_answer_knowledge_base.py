@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +21,7 @@ from biqe.errors import (
     UnsupportedQuery,
     VocabularyMismatch,
 )
+from biqe.exact.filters import Filters
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import as_triples
@@ -228,6 +231,75 @@ def test_a_row_is_explained(world):
         assert why.status == row.status
         assert why.row == row.values
         assert why.to_text().strip()
+
+
+def test_a_first_answer_loads_no_compiler(world):
+    """torch brings one that takes longer to load than all the rest; see models/store.py."""
+    program = (
+        "import sys, biqe; answers = biqe.open(sys.argv[1]).ask(sys.argv[2], top=1); assert answers.predicted_count; "
+        "print([name for name in ('torch._dynamo', 'numba', 'pyarrow', 'pandas') if name in sys.modules])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(world / "run"), QUESTION], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "[]"
+
+
+def test_many_threads_ask_as_one_does(world):
+    texts = [
+        QUESTION,
+        "SELECT ?c { ?c :located_on ?r . ?r :flows_through :France }",
+        "SELECT ?c { ?c :located_on ?r VALUES ?r { :Rhine :Elbe } }",
+        "SELECT ?a ?b { ?a :located_on :Rhine . ?b :flows_through :Germany }",
+    ]
+
+    def told(kb, text):
+        return [(row.ids, round(row.probability, 6), [link[:3] for link in row.missing]) for row in kb.ask(text)]
+
+    alone = biqe.open(world / "run")
+    expected = [told(alone, text) for text in texts]
+    shared = biqe.open(world / "run")  # the first question of many threads at once has to load the model, too
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda text: told(shared, text), texts * 8))
+    assert found == expected * 8
+
+
+def test_the_share_that_is_explained_is_the_probability_that_was_listed(world):
+    kb = biqe.open(world / "run")
+    answers = kb.ask(QUESTION, mode="predicted", top=5, width=49)
+    for row in answers:
+        why = kb.explain(row, views=["counterfactual"])
+        assert why.share == pytest.approx(row.probability, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        "FILTER(?river != :Rhine)",
+        "FILTER(?river != :Rhine) FILTER(?country != :Germany)",
+        "FILTER(str(?river) < str(?country))",  # two hidden variables at once: no list of entities says it
+    ],
+)
+def test_a_row_is_explained_by_what_passes_its_filters(world, conditions):
+    kb = biqe.open(world / "run")
+    pattern = "?city :located_on ?river . ?river :flows_through ?country"
+    sides = (f"{pattern} {conditions}", f"{{ {pattern} {conditions} }} UNION {{ {pattern} FILTER(?river = :Rhine) }}")
+    for body in sides:
+        answers = kb.ask(f"SELECT ?city {{ {body} }}", top=7)
+        assert len(answers) >= 5
+        for row in answers:
+            explained = kb.explain(row, views=["witness"]).to_json()["witness"]
+            hidden, side = explained["hidden"], answers.branch_of(row)
+            judged = Filters(side.filters, kb.vocabulary).passes(
+                {name: np.array([kb.vocabulary.entity_id(entity)]) for name, entity in hidden.items()}, 1
+            )
+            assert judged.all(), (body, row, hidden)
+            missing = {
+                (link["subject"], link["relation"], link["object"]) for link in explained["links"] if not link["stored"]
+            }
+            # What the row calls missing, the explanation calls missing, with a guess where the row has none.
+            named = {link[:3] for link in row.missing if not link.object.startswith("?")}
+            assert named <= missing and len(missing) == len(row.missing)
 
 
 # Several models

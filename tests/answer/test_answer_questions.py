@@ -120,6 +120,41 @@ def test_values_are_a_filter(world):
     assert {row[0] for row in known(values)} == {0}
 
 
+@pytest.mark.parametrize(
+    ("condition", "constants"),
+    [
+        ("VALUES ?y { :e3 :e1 }", ["e3", "e1"]),
+        ("FILTER(?y IN (:e3, :e1))", ["e3", "e1"]),
+        ("FILTER(?y = :e4)", ["e4"]),
+        ("FILTER(?y = :e4 && ?x != :e2)", ["e4"]),
+    ],
+)
+@pytest.mark.parametrize("selected", ["?x", "?x ?y", "?y ?x"])
+def test_constants_of_conditions_are_as_good_as_those_of_patterns(world, condition, constants, selected):
+    """A query without any other constant is asked once for each, as the sides of a UNION are."""
+    answers = rows(world, f"SELECT {selected} {{ ?x :r0 ?y {condition} }}")
+    expected: dict[tuple, float] = {}
+    sure = set()
+    for name in constants:
+        side = rows(world, f"SELECT ?x {{ ?x :r0 :{name} {'FILTER(?x != :e2)' if '!=' in condition else ''} }}")
+        for row in side:
+            values = {"?x": row.ids[0], "?y": int(name[1:])}
+            key = tuple(values[variable] for variable in selected.split())
+            if row.status == "known":
+                sure.add(key)
+            else:
+                expected[key] = max(row.probability, expected.get(key, 0.0))
+    expected = {key: chance for key, chance in expected.items() if key not in sure}
+    assert set(known(answers)) == sure
+    found = predicted(answers)
+    assert found.keys() == expected.keys()
+    for key, chance in expected.items():
+        assert found[key] == pytest.approx(chance, rel=1e-5)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    if "!=" not in condition:
+        assert sum(answers.marginals["x"].values()) == pytest.approx(1.0, rel=1e-4)
+
+
 def test_a_union_keeps_the_best_probability_and_no_row_twice(world):
     sides = ("?x :r0 :e3", "?x :r1 :e3", ":e0 :r0 ?x")
     answers = rows(world, f"SELECT ?x {{ {' UNION '.join(f'{{ {side} }}' for side in sides)} }}")
@@ -191,6 +226,17 @@ def share(world, link: tuple[int, int, int]) -> float:
     return float(world.model.weights[relation, subject, object_] / world.model.weights[relation, subject].sum())
 
 
+def test_counting_asks_for_no_link(world, monkeypatch):
+    def asked_for_links(*_, **__):
+        raise AssertionError("the probabilities of single links are not needed to count")
+
+    monkeypatch.setattr(Predictor, "link_probabilities", asked_for_links)
+    for text in ("SELECT (COUNT(*) AS ?n) { ?x :r0 :e3 }",
+                 "SELECT (COUNT(DISTINCT ?x) AS ?n) { { ?x :r0 :e3 } UNION { ?x :r1 :e4 } }"):  # fmt: skip
+        found = count(world.graph, asked(world.graph, text), Predictor(world.model), AskConfig())
+        assert found.known > 0 and found.expected > 0
+
+
 def test_ask_without_variables_is_the_product_of_its_links(world):
     question = asked(world.graph, "ASK { :e0 :r0 :e1 . :e1 :r0 :e2 . :e3 :r1 :e0 }")
     found = verdict(world.graph, question, Predictor(world.model), AskConfig())
@@ -253,6 +299,32 @@ def test_separate_parts_are_joined_by_product(world):
         assert chance == pytest.approx(one[a] * other[b], rel=1e-6)
     assert list(found.values()) == sorted(found.values(), reverse=True)
     assert [row.ids for row in rows(world, text, strict=True, top=3)] == [row.ids for row in answers][: len(sure) + 3]
+
+
+@pytest.mark.parametrize("most", [100_000, 1])
+def test_separate_parts_leave_out_all_that_is_known_however_few_rows_are_wanted(world, monkeypatch, most):
+    monkeypatch.setattr("biqe.answer.rank.EXCLUDED", most)
+    text = "SELECT ?a ?b { ?a :r0 ?h . ?b :r1 ?k }"
+    everything = predicted(rows(world, text, strict=True))
+    for top in (1, 2, 3):
+        few = predicted(rows(world, text, strict=True, mode="predicted", top=top))
+        assert list(few.values()) == pytest.approx(list(everything.values())[:top], rel=1e-6)
+        assert few.keys() <= everything.keys()
+
+
+def test_separate_parts_find_known_halves_that_pass_a_filter_among_many_that_do_not(world, monkeypatch):
+    monkeypatch.setattr("biqe.answer.propose.LISTED_ROWS", 10)
+    names = [f"n{number:03}" for number in range(40)]
+    graph = world.toy.graph_of([(number, 0, 0) for number in range(1, 30)], names, ["on"])
+    model = world.toy.random_model(3, len(names), 1)
+
+    class Strict(type(model)):
+        def supports(self, query, *, strict=True):
+            return Support(analyse(query).is_connected, "this query has separate parts")
+
+    question = asked(graph, "SELECT ?a ?b { ?a :on :n000 . ?b :on :n001 FILTER(?a = :n029) }")
+    found = rows_of(graph, question, Predictor(Strict(model.weights)), AskConfig(mode="predicted", top=3))
+    assert len(found.predicted) == 3 and (found.predicted[:, 0] == 29).all()
 
 
 def test_a_part_without_targets_weighs_all_rows(world):
@@ -406,3 +478,52 @@ def test_a_question_of_one_link_is_asked_once(world):
     for row, evidence in zip(found.predicted.tolist(), found.evidence, strict=True):
         (link,) = evidence.missing
         assert found.link_probabilities[link] == pytest.approx(share(world, (3, 1, row[0])), rel=1e-4)
+
+
+REPEATING = [
+    "SELECT ?x { :e0 :r0 ?x }",
+    "SELECT ?y { :e0 :r0 ?h . ?h :r1 ?y }",
+    "SELECT ?y { :e0 :r0 ?y . :e3 :r1 ?y }",
+    "SELECT ?x ?y { :e0 :r0 ?x . ?x :r1 ?y }",
+    "SELECT ?x ?y ?z { :e0 :r0 ?x . ?x :r1 ?y . ?x :r0 ?z }",
+    "SELECT ?x ?y { :e0 :r0 ?x . ?x :r1 ?y FILTER(?x != :e4) }",
+    "SELECT ?x { :e0 :r0 ?h . ?h :r1 ?x FILTER(?h NOT IN (:e1)) }",
+    "SELECT ?a ?b { :e0 :r0 ?a . :e2 :r1 ?b }",
+]
+
+
+@pytest.mark.parametrize("text", REPEATING)
+@pytest.mark.parametrize("kept", [4_000_000, 2 * SIZE])
+def test_what_was_said_is_remembered_and_changes_nothing(world, monkeypatch, text, kept):
+    monkeypatch.setattr("biqe.answer.remembered.REMEMBERED", kept)
+
+    def asked_of(model) -> tuple[Answers, list]:
+        heard: list = []
+        plain = type(model).scores
+        monkeypatch.setattr(model, "scores", lambda queries: heard.extend(queries) or plain(model, queries))
+        question = asked(world.graph, text)
+        rows_ = rows_of(world.graph, question, Predictor(model), AskConfig(top=200, width=200))
+        return rows_, [(query.nodes, query.edges) for query in heard if len(query.nodes) == 2]
+
+    with_memory, heard = asked_of(world.toy.FactorModel(world.model.weights))
+    if kept > 100:
+        assert len(heard) == len(set(heard)), "a link was asked about twice"
+    monkeypatch.setattr("biqe.answer.propose.Remembering", lambda predictor, ahead: predictor)
+    without, _ = asked_of(world.toy.FactorModel(world.model.weights))
+    assert with_memory.predicted.tolist() == without.predicted.tolist()
+    assert with_memory.probabilities == pytest.approx(without.probabilities, rel=1e-6)
+    assert with_memory.evidence == without.evidence
+    assert with_memory.link_probabilities == pytest.approx(without.link_probabilities, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "body", ["?x :r0 ?y . ?y :r1 ?z", "?x :r0 :e3 . ?y :r1 :e4 . ?z :r0 :e3", "?x :r0 ?y . ?y :r1 ?z . ?z :r0 ?x"]
+)
+def test_injective_rows_are_those_of_all_rows_without_an_entity_twice(world, body):
+    text = f"SELECT ?x ?y ?z {{ {body} }}"
+    everything = predicted(rows(world, text, strict=True))
+    found = predicted(rows(world, text, strict=True, injective=True))
+    assert found == {row: chance for row, chance in everything.items() if len(set(row)) == 3}
+    assert 0 < len(found) < len(everything)
+    few = predicted(rows(world, text, strict=True, injective=True, top=5))
+    assert list(few.values()) == pytest.approx(list(found.values())[:5])

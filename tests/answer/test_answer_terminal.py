@@ -51,7 +51,12 @@ def town(toy, tmp_path, monkeypatch) -> None:
         weights[relations.index(relation), names.index(subject), names.index(object_)] = weight
     (tmp_path / "town" / "model").mkdir(parents=True)
     (tmp_path / "town" / "run.json").write_text(json.dumps({"graph": {"path": "../kg"}}))
-    manifest = {"model": "factor", "vocabulary_fingerprint": splits.vocabulary.fingerprint}
+    manifest = {
+        "model": "factor",
+        "vocabulary_fingerprint": splits.vocabulary.fingerprint,
+        "entities": len(names),
+        "relations": len(relations),
+    }
     (tmp_path / "town" / "model" / "manifest.json").write_text(json.dumps(manifest))
     model = toy.FactorModel(weights)
     monkeypatch.setattr(KnowledgeBase, "_load", lambda self, folder: Predictor(model))

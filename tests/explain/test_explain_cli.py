@@ -73,7 +73,7 @@ def test_rows_are_numbered_as_ask_lists_them(explain, folders, capsys):
 def test_files(explain, tmp_path):
     for ending in ("svg", "png", "json", "txt"):
         path = tmp_path / f"why.{ending}"
-        assert explain(QUESTION, "--row", "3", "--out", str(path)) == (0, "", "")
+        assert explain(QUESTION, "--row", "3", "--out", str(path)) == (0, "", f"explanation written to {path}\n")
     ET.fromstring((tmp_path / "why.svg").read_text("utf-8"))
     assert (tmp_path / "why.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert json.loads((tmp_path / "why.json").read_text("utf-8"))["format"] == "biqe-explanation"

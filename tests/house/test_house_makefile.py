@@ -32,10 +32,10 @@ def test_every_dependency_is_pinned_and_has_its_reason(root):
         *project["dependencies"],
         *(name for extra in project["optional-dependencies"].values() for name in extra),
     ]
-    names = {re.match(r"[\w-]+", requirement)[0] for requirement in wanted}
+    names = {re.match(r"[\w-]+", requirement)[0] for requirement in wanted} - {"biqe"}  # extras made of extras
     pinned = set(re.findall(r"^([\w-]+)==", (root / "constraints.txt").read_text("utf-8"), re.MULTILINE))
     assert names <= pinned
-    reasons = (root / "docs" / "decisions" / "0002-dependencies.md").read_text("utf-8")
+    reasons = "".join(path.read_text("utf-8") for path in (root / "docs" / "decisions").glob("*.md"))
     assert {name for name in names if name not in reasons} == set()
 
 
@@ -51,7 +51,22 @@ def imported_packages(folder) -> set[str]:
 
 
 def test_what_the_package_imports_is_declared_and_nothing_more(root):
-    dependencies = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
-    declared = {re.match(r"[\w-]+", requirement)[0] for requirement in dependencies}
-    beyond = {"biqe", "llvmlite", "pandas"}  # llvmlite is part of numba; pandas serves those who have it already
-    assert imported_packages(root / "src") - beyond == declared
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = [name for extra in ("serve", "telemetry", "ann") for name in project["optional-dependencies"][extra]]
+    declared = {
+        re.match(r"[\w-]+", requirement)[0].replace("-", "_") for requirement in project["dependencies"] + extras
+    }
+    imported = {"faiss_cpu": "faiss", "opentelemetry_api": "opentelemetry", "opentelemetry_sdk": "opentelemetry"}
+    # llvmlite is part of numba, starlette of fastapi; pandas serves those who have it already.
+    beyond = {"biqe", "llvmlite", "pandas", "starlette"}
+    assert imported_packages(root / "src") - beyond == {imported.get(name, name) for name in declared}
+
+
+def test_only_serving_and_the_index_need_extras(root):
+    """What every installation has is enough for all rooms but serve, and for all models."""
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    everyone = {re.match(r"[\w-]+", requirement)[0] for requirement in project["dependencies"]}
+    beyond = {"biqe", "llvmlite", "pandas"}
+    for room in (root / "src" / "biqe").iterdir():
+        if room.is_dir() and room.name != "serve":
+            assert imported_packages(room) - beyond - everyone <= ({"faiss"} if room.name == "models" else set()), room

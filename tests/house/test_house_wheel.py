@@ -67,6 +67,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel, root):
     assert all(re.fullmatch(r"biqe|biqe-[\w.]+\.dist-info", top) for top in tops)
     sources = {str(path.relative_to(root / "src")) for path in (root / "src" / "biqe").rglob("*.py")}
     assert sources <= set(names)
+    page = {str(path.relative_to(root / "src")) for path in (root / "src/biqe/serve/page").rglob("*.*")}
+    assert "biqe/serve/page/index.html" in page and page <= set(names)
     assert "biqe/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if "__pycache__" in name or "/tests/" in name]

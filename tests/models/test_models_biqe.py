@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biqe.errors import InvalidOption
+from biqe.models._token_embedding import parted
 from biqe.models.biqe import BiQE, Config
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.queryset import QuerySet
-from biqe.query.token_table import FIRST_ENTITY
+from biqe.query.token_table import token_count
 
 ENTITIES, RELATIONS = 30, 4
 VARIANTS = [
@@ -126,7 +127,7 @@ def test_same_hidden_states_as_bert():
     ours = BiQE(config, ENTITIES, RELATIONS).eval()
     bert = transformers.BertModel(
         transformers.BertConfig(
-            vocab_size=len(ours.embed_tokens.weight), hidden_size=16, num_hidden_layers=3, num_attention_heads=4,
+            vocab_size=token_count(ENTITIES, RELATIONS), hidden_size=16, num_hidden_layers=3, num_attention_heads=4,
             intermediate_size=32, max_position_embeddings=config.max_position, type_vocab_size=1,
             hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, hidden_act="gelu",
         ),
@@ -136,7 +137,8 @@ def test_same_hidden_states_as_bert():
         for parameter in bert.parameters():
             parameter.normal_(std=0.3)
         bert.embeddings.token_type_embeddings.weight.zero_()
-        ours.embed_tokens.weight.copy_(bert.embeddings.word_embeddings.weight)
+        ours.load_state_dict({**ours.state_dict(), **parted(
+            {"embed_tokens.weight": bert.embeddings.word_embeddings.weight}, ENTITIES)})  # fmt: skip
         ours.embed_positions.weight.copy_(bert.embeddings.position_embeddings.weight)
         ours.embed_norm.load_state_dict(bert.embeddings.LayerNorm.state_dict())
         for mine, theirs in zip(ours.layers, bert.encoder.layer, strict=True):
@@ -176,16 +178,15 @@ def test_the_loss_is_the_cross_entropy_of_the_scores(make_model, with_gold, opti
 
 def test_input_and_output_share_entity_embeddings(make_model):
     model = make_model()
-    row = FIRST_ENTITY + 4
     before = scores(model, QUERIES[0])
     with torch.no_grad():
-        model.embed_tokens.weight[row] += 1.0
+        model.embed_entities.weight[4] += 1.0
     after = scores(model, QUERIES[0])
     assert (before[0, 4] - after[0, 4]).abs() > 1e-4, "the output projection is the input embedding"
     anchored = BoundQuery((4, TARGET), ((0, 1, 1),), (1,))
     with torch.no_grad():
         changed = scores(model, anchored)
-        model.embed_tokens.weight[row] -= 1.0
+        model.embed_entities.weight[4] -= 1.0
         assert (scores(model, anchored) - changed).abs().max() > 1e-4
 
 

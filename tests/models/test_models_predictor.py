@@ -126,6 +126,15 @@ def test_dropped_out_it_says_nothing(listening, with_gold):
     torch.testing.assert_close(model.loss(batch), before)
 
 
+def test_it_is_heard_in_its_share_of_batches(listening, with_gold):
+    model = listening(predictor_dropout=0.25, dropout=0.0).train()
+    batch = model.encoder(with_gold(QuerySet.of(QUERIES)))
+    torch.manual_seed(2)
+    heard = sum(model._said(batch) is not None for _ in range(400))
+    assert 260 < heard < 340
+    assert model.eval()._said(batch) is not None
+
+
 def test_embeddings_begin_as_the_predictors_own(listening, complex_):
     """Neighbours in the predictor are neighbours in the encoder: principal directions keep distances."""
     model = listening(width=16)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from biqe.errors import SparqlSyntax
 from biqe.query.ast import Entity, Pattern, Query, Variable, written
 from biqe.query.scan import scan
-from biqe.query.sparql import PLAIN, parse
+from biqe.query.sparql import PLAIN, parse, parse_question
 from biqe.query.subset import MAX_CHARACTERS, MAX_DEPTH, MAX_PATTERNS, MAX_WORDS
 
 NAMESPACE = "http://ex.org/"
@@ -226,10 +226,11 @@ def test_a_full_stack_is_an_error_of_ours() -> None:
     """Called from deep inside other code, the parser may run out of stack."""
 
     def dive(depth: int) -> Query:
-        return parse("SELECT ?x { ?x :p :y }") if depth == 0 else dive(depth - 1)
+        return parse(f"SELECT ?x {{ ?x :p :y }} LIMIT {text_of.pop()}") if depth == 0 else dive(depth - 1)
 
     parse("SELECT ?x { ?x :p :y }")  # rdflib is loaded by now
     room = sys.getrecursionlimit()
+    text_of = list(range(1000))  # a text that was read before would not be read again
     outcomes = set()
     for depth in range(room - 250, room - 80, 5):
         try:
@@ -285,3 +286,14 @@ def test_scanning_loses_nothing(source: str) -> None:
     for word in found.words:
         rest[word.start : word.start + len(word.text)] = " " * len(word.text)
     assert not "".join(rest).strip(" \t\r\n")
+
+
+def test_a_text_that_was_read_before_still_goes_by_the_prefixes_of_its_graph():
+    text = "SELECT ?x WHERE { ?x :on g:Rhine }"
+    first, second = ({"": f"http://{host}/", "g": f"http://{host}/g#"} for host in ("a", "b"))
+    read = [parse_question(text, prefixes=prefixes) for prefixes in (first, second, first)]
+    assert read[0] == read[2] != read[1]
+    assert "http://b/g#Rhine" in str(read[1]) and "http://b/on" in str(read[1])
+    for _ in range(2):  # a refusal is not forgotten to be one
+        with pytest.raises(SparqlSyntax):
+            parse_question("SELECT ?x WHERE { ?x :on }", prefixes=first)

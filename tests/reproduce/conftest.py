@@ -196,6 +196,9 @@ class Remembers:
             self._stop_in = None
             os.kill(os.getpid(), signal.SIGINT)  # as Ctrl-C; the loop ends after the step under way
 
+    def ranked(self, done, total):
+        self.told.append(("ranked", done == total))
+
     def ended(self, job, state, reason):
         self.told.append((state, job.name))
 

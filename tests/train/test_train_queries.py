@@ -20,7 +20,14 @@ from biqe.models import _catalogue
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.queryset import QuerySet, concatenate
 from biqe.train.config import TrainConfig
-from biqe.train.queries import attach_answers, both_directions, every_question, sample_questions, triple_queries
+from biqe.train.queries import (
+    attach_answers,
+    both_directions,
+    every_question,
+    sample_questions,
+    some_triples,
+    triple_queries,
+)
 from biqe.train.stream import Stream
 
 _spec = importlib.util.spec_from_file_location("queries_town", Path(__file__).with_name("conftest.py"))
@@ -208,3 +215,30 @@ def test_shaped_questions_are_checked_and_cut():
     turned = union.take(np.array([1, 0]))
     assert turned.owner.tolist() == [0, 1, 1] and turned.shape.tolist() == [1, 0]
     assert [query.nodes for query in turned.rows] == [made.rows[row].nodes for row in (2, 0, 1)]
+
+
+@given(st.integers(0, 400), st.integers(0, 20))
+def test_some_triples_are_triples_of_the_graph_and_every_one_comes_up(most, seed):
+    import biqe.train.queries as room
+
+    before, room.BLOCK = room.BLOCK, 10
+    try:
+        found = some_triples(TRAIN, most, rng(seed)).triples
+        seen = {tuple(row) for n in range(60) for row in some_triples(TRAIN, 50, rng(n)).triples.tolist()}
+    finally:
+        room.BLOCK = before
+    assert {tuple(row) for row in found.tolist()} <= {tuple(row) for row in TRAIN.triples.tolist()}
+    assert len(seen) == len(TRAIN.triples)
+    if 0 < most < len(TRAIN.triples):
+        assert abs(len(found) - most) < 10
+    else:
+        assert len(found) == len(TRAIN.triples)
+
+
+def test_an_epoch_of_some_triples_is_shorter_and_its_questions_are_others_each_time():
+    model = _catalogue.build("biqe", SMALL, 72, 4)
+    whole, some = (Stream(TRAIN, model, TrainConfig(epochs=1, paths=0, dags=0, triples=n)) for n in (0, 40))
+    first, second = some.epoch(0), some.epoch(1)
+    assert len(first.encoded.sizes) < len(whole.epoch(0).encoded.sizes)
+    assert not np.array_equal(first.encoded.table.tokens, second.encoded.table.tokens)
+    assert np.array_equal(first.encoded.table.tokens, some.epoch(0).encoded.table.tokens)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from biqe.answer.combine import Combined, combine, label_ranks, merge
 from biqe.answer.config import AskConfig
 from biqe.answer.evidence import Evidence
-from biqe.answer.joint import Joint
+from biqe.answer.joint import joint_of
 from biqe.answer.predicted import Predictor, Restricted
 from biqe.answer.rank import closed
 from biqe.errors import InvalidOption
@@ -45,15 +45,22 @@ def _refuse_coverage(config: AskConfig, what: str) -> None:
                             hint="leave --coverage out")  # fmt: skip
 
 
-def _sides(graph: Graph, question: BoundQuestion, predictor: Predictor | None, config: AskConfig) -> list[Combined]:
+def _sides(
+    graph: Graph, question: BoundQuestion, predictor: Predictor | None, config: AskConfig, *, with_links: bool = True
+) -> list[Combined]:
     """Each side of a UNION answered; none proposes what another knows."""
     if len(question.branches) == 1 or predictor is None or config.mode == "known":
-        return [combine(graph, branch, predictor, config) for branch in question.branches]
+        return [combine(graph, branch, predictor, config, with_links=with_links) for branch in question.branches]
     known = [combine(graph, branch, None, config).known for branch in question.branches]
     return [
         combine(
-            graph, branch, predictor, config, known_elsewhere=np.concatenate([*known[:number], *known[number + 1 :]])
-        )
+            graph,
+            branch,
+            predictor,
+            config,
+            with_links=with_links,
+            known_elsewhere=np.concatenate([*known[:number], *known[number + 1 :]]),
+        )  # fmt: skip
         for number, branch in enumerate(question.branches)
     ]
 
@@ -102,6 +109,7 @@ def _taken(rows: Combined, known: NDArray[np.integer], predicted: NDArray[np.int
         probabilities=rows.probabilities[predicted],
         evidence=[rows.evidence[place] for place in predicted.tolist()],
         known_wide=None if rows.known_wide is None else rows.known_wide[known],
+        predicted_wide=None if rows.predicted_wide is None else rows.predicted_wide[predicted],
         branches=None if rows.branches is None else (rows.branches[0][known], rows.branches[1][predicted]),
     )
 
@@ -152,7 +160,7 @@ def _closed(graph: Graph, branch: BoundBranch, predictor: Predictor, config: Ask
     def passes(query: BoundQuery, rows: NDArray[np.int32]) -> NDArray[np.bool_]:
         return filters.passes(columns_of(query, rows), len(rows))
 
-    return closed(graph, branch.wide, asked, Joint(config.joint, config.width), passes=passes)
+    return closed(graph, branch.wide, asked, joint_of(config, predictor), passes=passes)
 
 
 @dataclass(frozen=True)
@@ -176,9 +184,9 @@ def count(graph: Graph, question: BoundQuestion, predictor: Predictor | None, co
         return Counted(known, None)
     asked = replace(config, mode="both", top=COUNTED_ROWS)
     if distinct:
-        found = [merge(_sides(graph, question, predictor, asked), asked)]
+        found = [merge(_sides(graph, question, predictor, asked, with_links=False), asked)]
     else:
-        found = [combine(graph, branch, predictor, asked) for branch in question.branches]
+        found = [combine(graph, branch, predictor, asked, with_links=False) for branch in question.branches]
     return Counted(known, float(sum(side.probabilities.sum() for side in found)))
 
 

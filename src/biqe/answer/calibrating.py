@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from biqe.answer import calibration as fitting
 from biqe.answer import conformal
 from biqe.answer.calibration import Calibration, by_group, calibrated, halves
+from biqe.answer.config import JOINT, TOP
 from biqe.answer.joint import Joint, decode_many
 from biqe.answer.predicted import Predictor
 from biqe.errors import EmptyResult, InvalidOption, UnsupportedQuery
@@ -108,7 +109,7 @@ def list_rows(
     complete: Graph,
     *,
     joint: Joint | None = None,
-    top: int = 20,
+    top: int = TOP,
     progress: Progress | None = None,
 ) -> ListedQueries:
     """Rows that are listed for each query of ``asked``, without those that ``known`` holds, the first ``top`` compared
@@ -153,7 +154,7 @@ def list_rows(
     )
 
 
-def calibrate(listed: ListedQueries, *, seed: int = 0, decode: str = "beam", top: int = 20) -> Calibrated:
+def calibrate(listed: ListedQueries, *, seed: int = 0, decode: str = JOINT[0], top: int = TOP) -> Calibrated:
     """A calibration fitted on the rows of one half of the queries, and its reliability on those of the other half."""
     fitted_on, measured_on = halves(len(listed.targets), seed)
     rows, others = listed.rows_of(fitted_on), listed.rows_of(measured_on)

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biqe.answer.config import JOINT, TOP
 from biqe.answer.conformal import Thresholds
 from biqe.errors import EmptyResult, InvalidOption, RunFailed, UnreadableFile
 
@@ -61,9 +62,9 @@ class Calibration:
     """The curve there, never falling."""
     lone: float = 0.0
     lone_best: float = 0.0
-    decode: str = "beam"
+    decode: str = JOINT[0]
     """How the rows were listed that it was fitted on."""
-    top: int = 20
+    top: int = TOP
     """Rows of each query that it was fitted on."""
     sets: Thresholds = field(default_factory=Thresholds)
     """Thresholds of answer sets with a stated coverage."""
@@ -129,6 +130,7 @@ class Calibration:
             (f"there must be {MOST_TARGETS} biases", len(self.bias) != MOST_TARGETS),
             ("the curve has no points, or not as many of both kinds", not 0 < len(self.logits) == len(curve)),
             ("the curve falls", any(a > b for row in (self.logits, curve) for a, b in zip(row, row[1:], strict=False))),
+            (f"its rows were found by none of {', '.join(JOINT)}", self.decode not in JOINT),
             ("the curve leaves [0, 1]", not all(0 <= value <= 1 for value in curve)),
         ]
         for fault, found in faults:

@@ -52,19 +52,24 @@ class Combined:
     marginals: NDArray[np.float32] | None = None
     """(T, E) log-probabilities of each target alone; None where no model was asked."""
     known_wide: Rows | None = None
-    """(n, W) of each known row, what makes it pass conditions on hidden variables; None where there are none."""
+    """(n, W) of each known row, the entities of all variables that are selected or that a condition names, in the order
+    of the branch's wide query; sides of a UNION with fewer of them are filled up with -1. None where no condition
+    names a variable."""
+    predicted_wide: Rows | None = None
+    """(m, W) the same of each predicted row."""
     branches: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
     """Side of the UNION that each known and each predicted row comes from; None where there is one side only."""
 
 
 def combine(
     graph: Graph, query: BoundQuery | BoundBranch, predictor: Predictor | None, config: AskConfig, *,
-    known_elsewhere: Rows | None = None,
+    known_elsewhere: Rows | None = None, with_links: bool = True,
 ) -> Combined:  # fmt: skip
     """Known rows from ``graph``, then predicted rows that it does not hold, the most probable first.
 
     LIMIT counts both; known rows are served first. Without a predictor there are known rows only. Rows in
-    ``known_elsewhere``, those of other sides of a UNION, are not predicted.
+    ``known_elsewhere``, those of other sides of a UNION, are not predicted. Without links, nobody weighs the witnesses
+    of predicted rows, and missing links have no probability.
     """
     branch = query if isinstance(query, BoundBranch) else BoundBranch(query, query)
     limit = branch.query.limit
@@ -72,7 +77,7 @@ def combine(
     if config.mode != "predicted" and limit is not None:
         most = min(most, limit)
     filters = Filters(branch.filters, graph.vocabulary)
-    known, wide, complete = _known(graph, branch, filters, most)
+    known, wide, complete = _known(graph, branch, filters, most, is_shown=config.mode != "predicted")
 
     wanted = config.top
     if limit is not None:
@@ -83,24 +88,30 @@ def combine(
             known[shown], complete, known[:0], np.zeros(0), known_wide=None if wide is None else wide[shown]
         )
     elsewhere = known[:0] if known_elsewhere is None else known_elsewhere
-    found = propose(graph, branch, filters, predictor, config, wanted, known, wide, complete, elsewhere)
+    found = propose(graph, branch, filters, predictor, config, wanted, known, wide, complete, elsewhere, with_links)
     shown = slice(None) if config.mode == "both" else slice(0)
-    return Combined(known[shown], complete, *found, known_wide=None if wide is None else wide[shown])
+    return Combined(
+        known[shown], complete, *found[:-1], None if wide is None else wide[shown], None if wide is None else found[-1]
+    )
 
 
-def _known(graph: Graph, branch: BoundBranch, filters: Filters, most: int) -> tuple[Rows, Rows | None, bool]:
-    """Known rows in alphabetical order, at most ``most``; the wide rows behind them; and whether these are all."""
+def _known(
+    graph: Graph, branch: BoundBranch, filters: Filters, most: int, *, is_shown: bool
+) -> tuple[Rows, Rows | None, bool]:
+    """Known rows, at most ``most``, in alphabetical order where they are shown; the wide rows behind them; and whether
+    these are all."""
+    arranged = by_label if is_shown else _as_they_are
     if branch.is_plain:
         # One row more than wanted tells whether there are more.
         rows = tuples(graph, branch.query, limit=most + 1)
-        return by_label(graph, rows[:most]), None, len(rows) <= most
+        return arranged(graph, rows[:most]), None, len(rows) <= most
     judged = tuples(graph, branch.wide, limit=JUDGED_ROWS + 1)
     complete = len(judged) <= JUDGED_ROWS
     passed = judged[filters.passes(columns_of(branch.wide, judged), len(judged))]
     width = len(branch.query.targets)
     # The first of several wide rows vouches for the row.
     _, first = np.unique(passed[:, :width], axis=0, return_index=True) if width else (None, np.arange(len(passed))[:1])
-    passed = by_label(graph, passed[np.sort(first)])
+    passed = arranged(graph, passed[np.sort(first)])
     rows = passed[:most]
     return np.ascontiguousarray(rows[:, :width]), rows, complete and len(passed) <= most
 
@@ -112,10 +123,10 @@ def merge(sides: Sequence[Combined], config: AskConfig) -> Combined:
     """
     if len(sides) == 1:
         return sides[0]
-    known: dict[tuple[int, ...], int] = {}
+    known: dict[tuple[int, ...], tuple[int, int]] = {}
     for number, side in enumerate(sides):
-        for row in side.known.tolist():
-            known.setdefault(tuple(row), number)
+        for place, row in enumerate(side.known.tolist()):
+            known.setdefault(tuple(row), (number, place))
     # In predicted mode known rows are not shown, and each side has left out its own only.
     best: dict[tuple[int, ...], tuple[float, int, int]] = {}
     for number, side in enumerate(sides):
@@ -136,11 +147,25 @@ def merge(sides: Sequence[Combined], config: AskConfig) -> Combined:
         [sides[number].evidence[place] for _, (_, number, place) in ordered],
         links,
         _best_marginals(sides),
+        _wide(list(known.values()), [(side.known, side.known_wide) for side in sides]),
+        _wide([found[1:] for _, found in ordered], [(side.predicted, side.predicted_wide) for side in sides]),
         branches=(
-            np.array(list(known.values()), np.int64),
+            np.array([number for number, _ in known.values()], np.int64),
             np.array([number for _, (_, number, _) in ordered], np.int64),
         ),
     )
+
+
+def _wide(chosen: Sequence[tuple[int, int]], sides: Sequence[tuple[Rows, Rows | None]]) -> Rows | None:
+    """Wide rows by side and place; None where no side has a condition."""
+    if all(wide is None for _, wide in sides):
+        return None
+    tables = [rows if wide is None else wide for rows, wide in sides]
+    found = np.full((len(chosen), max(table.shape[1] for table in tables)), -1, np.int32)
+    for number, (side, place) in enumerate(chosen):
+        row = tables[side][place]
+        found[number, : len(row)] = row
+    return found
 
 
 def _best_marginals(sides: Sequence[Combined]) -> NDArray[np.float32] | None:
@@ -153,6 +178,10 @@ def by_label(graph: Graph, rows: Rows) -> Rows:
     if len(rows) == 0 or rows.shape[1] == 0:
         return rows
     return rows[np.lexsort(label_ranks(graph, rows).T[::-1])]
+
+
+def _as_they_are(_: Graph, rows: Rows) -> Rows:
+    return rows
 
 
 def label_ranks(graph: Graph, rows: Rows) -> NDArray[np.int64]:

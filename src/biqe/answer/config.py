@@ -8,31 +8,38 @@ from biqe.errors import InvalidOption
 
 MODES = ("both", "known", "predicted")
 JOINT = ("beam", "product", "rescored")
+"""Ways to find tuples for several targets, the usual one first; joint.py says what they are."""
 WIDTH = 20
+"""Tuples that a beam keeps after each target, unless told otherwise."""
+TOP = 20
+"""Predicted rows, at most, unless told otherwise."""
 
 
 @dataclass(frozen=True)
 class AskConfig:
     """How a query is answered."""
 
-    mode: str = "both"
+    mode: str = MODES[0]
     """Rows wanted: known (held by the graph), predicted (not held, but likely), or both."""
-    top: int = 20
+    top: int = TOP
     """Predicted rows, at most."""
     min_probability: float = 0.0
     """Predicted rows below this probability are left out."""
-    joint: str = "beam"
+    joint: str | None = None
     """How tuples for several targets are ranked: beam (one target after the other), rescored (the beam's, weighed
-    several ways) or product (all at once)."""
+    several ways) or product (all at once). None: as when the model's probabilities were calibrated, else beam."""
     width: int = WIDTH
     """Tuples that the beam keeps after each target."""
     coverage: float | None = None
     """Predicted rows as an answer set: all rows, whatever ``top`` says, that it takes for the missing answer to be
     among them so often. Needs a calibrated model."""
 
+    injective: bool = False
+    """Whether no entity may stand twice in a predicted row."""
+
     def __post_init__(self) -> None:
         for name, allowed in (("mode", MODES), ("joint", JOINT)):
-            if getattr(self, name) not in allowed:
+            if getattr(self, name) not in allowed and (name, self.joint) != ("joint", None):
                 raise InvalidOption(f"{name!r} must be one of {', '.join(allowed)}. Got {getattr(self, name)!r}")
         if self.top < 0:
             raise InvalidOption(f"'top' must be at least 0. Got {self.top}")

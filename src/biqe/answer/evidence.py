@@ -10,20 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biqe.exact.answers import tuples
-from biqe.graph.index import objects
+from biqe.exact.together import largest
+from biqe.graph.index import objects, subjects
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import HIDDEN, BoundQuery, Edge
 
 WITNESSES = 8
 """Witnesses that are weighed against each other for each choice of missing patterns."""
-SEARCH = 256
-"""Choices of missing patterns that are tried in one group before as few as possible becomes merely few."""
+
+
+AHEAD = 12
+"""Links that are asked about before the rows are known."""
 
 
 class IdLink(NamedTuple):
@@ -57,6 +61,7 @@ class EvidenceFinder:
         self.graph = graph
         self.query = query
         self._groups = _groups(query)
+        self._neighbours: dict[tuple[Edge, int], NDArray[np.int32]] = {}
         self._seen: dict[tuple[int, tuple[int, ...]], list[Evidence]] = {}
 
     def alternatives(self, row: Sequence[int]) -> list[list[Evidence]]:
@@ -81,40 +86,16 @@ class EvidenceFinder:
 
     def _weighable(self, nodes: Sequence[int], group: tuple[Edge, ...]) -> Iterator[Evidence]:
         if not any(nodes[node] == HIDDEN for edge in group for node in (edge[0], edge[2])):
-            links = [self.fill(edge, nodes) for edge in group]
-            yield Evidence(tuple(link for link in links if self.holds(link)),
-                           tuple(link for link in links if not self.holds(link)))  # fmt: skip
+            links = {link: self.holds(link) for link in (self.fill(edge, nodes) for edge in group)}
+            yield Evidence(tuple(link for link, is_held in links.items() if is_held),
+                           tuple(link for link, is_held in links.items() if not is_held))  # fmt: skip
             return
-        for held in self._largest(nodes, group):
+        subsets, _ = largest(group, partial(self._satisfiable, nodes))
+        for held in subsets:
             missing = [edge for edge in group if edge not in held]
             for witness in self._witnesses(nodes, held, WITNESSES):
                 yield Evidence(tuple(self.fill(edge, witness) for edge in held),
                                tuple(self.fill(edge, witness) for edge in missing))  # fmt: skip
-
-    def _largest(self, nodes: Sequence[int], group: tuple[Edge, ...]) -> list[tuple[Edge, ...]]:
-        """The largest subsets of the group that one assignment of its hidden variables satisfies."""
-        # What cannot be satisfied alone is in none of them; usually nothing else has to be searched.
-        possible = tuple(edge for edge in group if self._satisfiable(nodes, (edge,)))
-        tried = 0
-        for size in range(len(possible), 0, -1):
-            chosen: list[tuple[Edge, ...]] = []
-            for subset in combinations(possible, size):
-                tried += 1
-                if tried > SEARCH:
-                    return chosen or [self._greedy(nodes, possible)]
-                if self._satisfiable(nodes, subset):
-                    chosen.append(subset)
-            if chosen:
-                return chosen
-        return [()]
-
-    def _greedy(self, nodes: Sequence[int], possible: tuple[Edge, ...]) -> tuple[Edge, ...]:
-        """A subset that no further pattern can join."""
-        held: tuple[Edge, ...] = ()
-        for edge in possible:
-            if self._satisfiable(nodes, (*held, edge)):
-                held = (*held, edge)
-        return held
 
     def _satisfiable(self, nodes: Sequence[int], edges: tuple[Edge, ...]) -> bool:
         return next(self._witnesses(nodes, edges, 1), None) is not None
@@ -124,11 +105,15 @@ class EvidenceFinder:
         holds all of them; hidden variables outside of ``edges`` stay as ``-1 - node``."""
         nodes = [-1 - node if value == HIDDEN else value for node, value in enumerate(nodes)]
         used = list(dict.fromkeys(node for edge in edges for node in (edge[0], edge[2])))
-        number = {node: place for place, node in enumerate(used)}
         hidden = [node for node in used if nodes[node] < 0]
         if not edges:
             yield nodes
             return
+        if len(hidden) == 1 and (found := self._common(nodes, edges, hidden[0])) is not None:
+            for entity in found[:count].tolist():
+                yield [*nodes[: hidden[0]], entity, *nodes[hidden[0] + 1 :]]
+            return
+        number = {node: place for place, node in enumerate(used)}
         query = BoundQuery(
             tuple(-1 if nodes[node] < 0 else nodes[node] for node in used),
             tuple((number[subject], relation, number[object_]) for subject, relation, object_ in edges),
@@ -139,6 +124,38 @@ class EvidenceFinder:
             for node, entity in zip(hidden, row, strict=True):
                 filled[node] = entity
             yield filled
+
+    def _common(self, nodes: Sequence[int], edges: tuple[Edge, ...], hidden: int) -> NDArray[np.int32] | None:
+        """Entities that satisfy all ``edges`` in the place of the one hidden variable, sorted: what ``tuples`` gives,
+        without a join. None for an edge that begins and ends there."""
+        common: NDArray[np.int32] | None = None
+        for edge in edges:
+            if edge[0] == edge[2]:
+                return None
+            key = edge, nodes[edge[0] if edge[2] == hidden else edge[2]]
+            if key not in self._neighbours:
+                link, index = self.fill(edge, nodes), self.graph.index
+                self._neighbours[key] = (
+                    subjects(index, link.relation, link.object)
+                    if link.subject < 0
+                    else objects(index, link.subject, link.relation)
+                )
+            found = self._neighbours[key]
+            common = found if common is None else _intersection(common, found)
+        return common
+
+    def links_ahead(self) -> list[tuple[int, int]]:
+        """Subjects and relations of links that the rows of this query will be weighed by, whatever the rows are: those
+        of constants, and of the first entities that stand for a hidden variable."""
+        nodes, found = self.query.nodes, []
+        for group in self._groups:
+            hidden = {node for edge in group for node in (edge[0], edge[2]) if nodes[node] == HIDDEN}
+            from_constants = tuple(edge for edge in group if nodes[edge[0]] >= 0 or nodes[edge[2]] >= 0)
+            witnesses = list(self._witnesses(nodes, from_constants, WITNESSES)) if len(hidden) == 1 else []
+            for filled in [nodes, *(witnesses if from_constants else ())]:
+                links = (self.fill(edge, filled) for edge in group)
+                found += [(link.subject, link.relation) for link in links if link.subject >= 0 and not link.is_closed]
+        return list(dict.fromkeys(found))[:AHEAD]
 
     def fill(self, edge: Edge, nodes: Sequence[int]) -> IdLink:
         """The edge as a stored triple would be written: never an inverse relation."""
@@ -152,6 +169,15 @@ class EvidenceFinder:
         stored = objects(self.graph.index, link.subject, link.relation)
         place = int(np.searchsorted(stored, link.object))
         return place < len(stored) and int(stored[place]) == link.object
+
+
+def _intersection(first: NDArray[np.int32], second: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Values of both; each is sorted and has no value twice."""
+    few, many = (first, second) if len(first) <= len(second) else (second, first)
+    if len(few) == 0:
+        return few
+    places = np.minimum(np.searchsorted(many, few), len(many) - 1)
+    return few[many[places] == few]
 
 
 def _groups(query: BoundQuery) -> list[tuple[Edge, ...]]:

@@ -113,7 +113,7 @@ def table(answers: Answers, *, width: int = 80, colour: bool = False, known_rows
         return _verdict(answers, width)
     shown = answers.known_count if known_rows is None else min(known_rows, answers.known_count)
     rows = [*answers[:shown], *answers[answers.known_count :]]
-    lines = [_headline(answers), *chosen(answers.model, answers.why)]
+    lines = [_headline(answers), *chosen(answers.model, answers.why), *remarked(answers.note)]
     if rows:
         lines += ["", *_table_lines(answers, rows, width, colour)]
     left_out = answers.known_count - shown
@@ -126,6 +126,11 @@ def table(answers: Answers, *, width: int = 80, colour: bool = False, known_rows
 def chosen(model: str | None, why: str) -> list[str]:
     """A line that says why this model answered; none where there was no choice."""
     return [f"model {visible(str(model))}: {why}"] if why else []
+
+
+def remarked(note: str) -> list[str]:
+    """A line with a remark; none where there is none."""
+    return [f"note: {note}"] if note else []
 
 
 def _verdict(answers: Answers, width: int) -> str:
@@ -146,7 +151,8 @@ def _verdict(answers: Answers, width: int) -> str:
     for row in answers:
         held, missing = answers.id_links(row)
         for word, links in (("holds  ", held), ("missing", missing)):
-            lines += [fit(f"{word}  {_link_label(answers, row, link)}", width).rstrip() for link in links]
+            room = width - len(word) - 2
+            lines += [f"{word}  {_fit_link(_link_parts(answers, row, link), room)}" for link in links]
     return "\n".join(lines)
 
 
@@ -161,6 +167,8 @@ def _headline(answers: Answers) -> str:
         counts.append("no model to predict more")
     rows = ", ".join(counts) if len(answers) else "no answers"
     if len(answers) == 0 and answers.model is not None:
+        least = answers.config.min_probability
+        rows += f" with probability {least:g} or more" if least else ""
         rows += f" (model {visible(answers.model)})"
     source = f"{visible(answers.source)}: " if answers.source else ""
     return f"{source}{rows}, {answers.seconds:.2f} s"
@@ -171,9 +179,9 @@ def _line_count(answers: Answers, rows: Sequence[Row]) -> int:
 
 
 def _table_lines(answers: Answers, rows: Sequence[Row], width: int, colour: bool) -> list[str]:
-    body: list[tuple[list[str], str, str, list[str]]] = []
+    body: list[tuple[list[str], str, str, list[list[str]]]] = []
     for row in rows:
-        links = [] if row.status == KNOWN else [_link_label(answers, row, link) for link in answers.id_links(row)[1]]
+        links = [] if row.status == KNOWN else [_link_parts(answers, row, link) for link in answers.id_links(row)[1]]
         chance = "" if row.status == KNOWN else probability(row.probability)
         body.append(([visible(label) for label in row.labels.values()], row.status, chance, links))
     heads = [f"?{visible(variable)}" for variable in answers.variables]
@@ -184,28 +192,28 @@ def _table_lines(answers: Answers, rows: Sequence[Row], width: int, colour: bool
     chances = max([0, *(len(chance) for _, _, chance, _ in body)])
     if chances:
         chances = max(chances, len("prob."))
-    longest_link = max([0, *(cell_len(link) for *_, links in body for link in links)])
+    longest_link = max([0, *(cell_len(" ".join(link)) for *_, links in body for link in links)])
     if longest_link:
         longest_link = max(longest_link, len("missing links"))
     fixed = statuses + 2 + (chances + 2 if chances else 0)
     gaps = 2 * (len(columns) - 1 + bool(longest_link))
     *columns, longest_link = shrink([*columns, longest_link], width - fixed - gaps)
 
-    def line(labels: Iterable[str], status: str, chance: str, link: str, paint: Callable[[str], str]) -> str:
+    def line(labels: Iterable[str], status: str, chance: str, link: Sequence[str], paint: Callable[[str], str]) -> str:
         cells = [fit(label, size) for label, size in zip(labels, columns, strict=True)]
         cells.append(paint(fit(status, statuses)))
         if chances:
             cells.append(chance.rjust(chances))
         if longest_link:
-            cells.append(_paint(fit(link, longest_link).rstrip(), "2", colour and bool(status != "status")))
+            cells.append(_paint(_fit_link(link, longest_link), "2", colour and bool(status != "status")))
         return "  ".join(cells)
 
-    header = line(heads, "status", "prob.", "missing links", lambda text: text)
+    header = line(heads, "status", "prob.", ["missing links"], lambda text: text)
     lines = [_paint(header.rstrip(), "1", colour)]
     blank = [""] * len(columns)
     for labels, status, chance, links in body:
         shade = "32" if status == KNOWN else "33"
-        first, *more = links or [""]
+        first, *more = links or [[""]]
         lines.append(line(labels, status, chance, first, lambda text, shade=shade: _paint(text, shade, colour)))  # type: ignore[misc]
         lines.extend(line(blank, "", "", link, lambda text: text) for link in more)
     return lines
@@ -220,14 +228,22 @@ def shrink(columns: list[int], room: int, least: int = 6) -> list[int]:
     return columns
 
 
-def _link_label(answers: Answers, row: Row, link: IdLink) -> str:
+def _link_parts(answers: Answers, row: Row, link: IdLink) -> list[str]:
+    """Probability where there is one, subject, relation and object, as a table shows them."""
     relation = answers.graph.vocabulary.relations[link.relation]
     # Freebase writes a relation as a path; its last part is the one that says something.
     relation = _short(relation) if not relation.startswith("/") else relation.rstrip("/").split("/")[-1] or relation
     chance = answers.rows.link_probabilities.get(link)
-    shown = f"{probability(chance, 2)} " if chance is not None else ""
-    ends = (_short(answers.label(end, row)) for end in (link.subject, link.object))
-    return visible(f"{shown}{f' {relation} '.join(ends)}")
+    subject, object_ = (_short(answers.label(end, row)) for end in (link.subject, link.object))
+    parts = [probability(chance, 2)] if chance is not None else []
+    return parts + [visible(part) for part in (subject, relation, object_)]
+
+
+def _fit_link(parts: Sequence[str], width: int) -> str:
+    """The link in at most ``width`` columns; its longest names are cut, so that something of each stays."""
+    sizes = shrink([cell_len(part) for part in parts], width - len(parts) + 1)
+    shown = " ".join(fit(part, size).rstrip() for part, size in zip(parts, sizes, strict=True))
+    return fit(shown, width).rstrip()
 
 
 def _short(name: str) -> str:

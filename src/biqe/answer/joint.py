@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biqe.answer.config import JOINT, WIDTH, AskConfig
 from biqe.answer.predicted import Predictor
 from biqe.answer.ranked import Excluded, Listed, Ranked, Tuples, product
 from biqe.answer.refill import CONTEXTS, Question, Refiller, Reply, Scores, Template, answered, parts
@@ -30,15 +31,14 @@ from biqe.errors import InvalidOption
 from biqe.query.bound import BoundQuery
 
 __all__ = [
-    "DECODE", "WIDTH", "Joint", "Listed", "Ranked", "Tuples", "beam", "decode", "decode_many", "parts", "product",
-    "rescored", "ways",
+    "Joint", "Listed", "Ranked", "Tuples", "beam", "decode", "decode_many", "joint_of", "parts", "product", "rescored",
+    "ways",
 ]  # fmt: skip
 
-DECODE = ("beam", "product", "rescored")
-WIDTH = 20
-"""Tuples that the beam keeps after each step."""
 HEAD = 12
 """Members of the beam that are asked first; often their continuations leave few of the others to be asked."""
+LAST_HEAD = 24
+"""The same for the last target: by then most members have to be asked, and one call costs less than two."""
 TOGETHER = 32
 """Queries that are decoded side by side."""
 
@@ -47,7 +47,7 @@ TOGETHER = 32
 class Joint:
     """How tuples are found."""
 
-    decode: str = "beam"
+    decode: str = JOINT[0]
     """beam, product or rescored."""
     width: int = WIDTH
     """Tuples that the beam keeps after each target."""
@@ -57,11 +57,16 @@ class Joint:
     """What the model reads when it is asked again: whole (the query with entities filled in) or rest."""
 
     def __post_init__(self) -> None:
-        for name, allowed in (("decode", DECODE), ("context", CONTEXTS)):
+        for name, allowed in (("decode", JOINT), ("context", CONTEXTS)):
             if getattr(self, name) not in allowed:
                 raise InvalidOption(f"{name!r} must be one of {', '.join(allowed)}. Got {getattr(self, name)!r}")
         if self.width < 1:
             raise InvalidOption(f"'width' must be at least 1. Got {self.width}")
+
+
+def joint_of(config: AskConfig, predictor: Predictor) -> Joint:
+    """How tuples are found for a question that is asked of this predictor."""
+    return Joint(config.joint or predictor.joint, config.width, config.injective)
 
 
 Decoding = Generator[list[Question], Reply, Ranked]
@@ -131,7 +136,7 @@ def ways(predictor: Predictor, joint: Joint | None = None) -> dict[str, Callable
 
         return found
 
-    return {name: way(name) for name in ("product", "beam", "rescored")}
+    return {name: way(name) for name in JOINT}
 
 
 def _drive(predictor: Predictor, decodings: Sequence[Decoding]) -> list[Ranked]:
@@ -191,25 +196,27 @@ def _beam(
         open_columns = [column for column in range(targets) if column not in order]
         keep = count if len(open_columns) == 1 else joint.width
         blocked = _blocked(filled, order, open_columns, excluded, joint.injective)
-        head = slice(0, HEAD)
+        head = LAST_HEAD if len(open_columns) == 1 else HEAD
         if not order:
             chooser = _chooser(totals, np.zeros(1, np.int64), targets, blocked, keep)
             groups = [(tuple(open_columns), chooser(marginals[None], slice(0, 1)))]
         else:
             templates = refiller.templates(order)
-            replies = yield [_question(template, filled, totals, blocked, keep, head) for template in templates]
+            replies = yield [
+                _question(template, filled, totals, blocked, keep, slice(0, head)) for template in templates
+            ]
             groups = [(template.columns, reply) for template, reply in zip(templates, replies, strict=True)]
         column, found = _surest(_may_be_next(predictor, query, open_columns), groups, totals)
         # No continuation is more probable than what it continues: members below what is kept need not be asked.
         joint_scores = totals[found[0]] + found[2]
         floor = np.partition(joint_scores, -keep)[-keep] if len(joint_scores) >= keep else -np.inf
         last = int(np.searchsorted(-totals, -floor, side="right"))
-        if order and last > HEAD:
+        if order and last > head:
             template, place = refiller.template_of(column, order)
-            tail = slice(HEAD, last)
+            tail = slice(head, last)
             ((_, _, *chosen),) = yield [_question(template, filled, totals, blocked, keep, tail, place)]
             members, values, scores = chosen
-            found = tuple(np.concatenate(both) for both in zip(found, (members + HEAD, values, scores), strict=True))
+            found = tuple(np.concatenate(both) for both in zip(found, (members + head, values, scores), strict=True))
         filled, totals = _extend(filled, totals, column, found, keep)
         order.append(column)
     return Ranked(filled, totals), order

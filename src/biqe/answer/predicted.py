@@ -10,16 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.answer.calibration import Calibration, calibrated
+from biqe.answer.config import JOINT
 from biqe.errors import UnsupportedQuery
 from biqe.graph.index import objects as stored_objects
 from biqe.graph.knowledge_graph import Graph
-from biqe.query.bound import TARGET, BoundQuery
+from biqe.query.bound import TARGET, BoundQuery, selected_rows
 from biqe.query.orient import orient
 from biqe.query.queryset import QuerySet
 
 if TYPE_CHECKING:
     from biqe.models._contract import QueryModel
 
+LinkKey = tuple[int, int]
+"""Subject and relation of a link whose object is asked for."""
 SCORES_AT_ONCE = 32_000_000
 """Scores that one model call may return (128 MB of float32); more queries than that go in several calls."""
 
@@ -38,6 +41,20 @@ class Predictor:
         self.name = model.name
         self.inverses = bool(getattr(model.config, "inverses", False))
         self.entity_count = model.entity_count
+        self.seen: tuple[int, int] | None = getattr(model, "seen", None)
+        """Entities and relations that the model knows, the first of the graph's; None where it knows them all."""
+
+    @property
+    def joint(self) -> str:
+        """How tuples are found unless told otherwise: as those that the probabilities were calibrated on."""
+        return JOINT[0] if self.calibration is None else self.calibration.decode
+
+    def remark(self, joint: str | None, targets: int) -> str:
+        """What a user has to know about the probabilities of tuples that were found so; '' where there is nothing."""
+        # With one target, every way finds the same rows.
+        if self.calibration is None or targets < 2 or joint in (None, self.calibration.decode):
+            return ""
+        return f"probabilities were calibrated on rows found by {self.calibration.decode}; these are by {joint}"
 
     def prepare(self, query: BoundQuery) -> BoundQuery:
         """``query`` as the model reads it, nodes in the same order; UnsupportedQuery where it cannot."""
@@ -57,17 +74,17 @@ class Predictor:
 
         with torch.inference_mode():
             scores = self.model.scores(self.model.encoder(QuerySet.of(prepared))).numpy()
-        order: list[int] = []
-        start = 0
-        for query in prepared:
-            by_node = {node: start + row for row, node in enumerate(sorted(query.targets))}
-            order.extend(by_node[node] for node in query.targets)
-            start += len(by_node)
+        order = selected_rows(prepared)
         return scores if order == list(range(len(order))) else scores[order]
+
+    def permits(self, query: BoundQuery, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """(n,) which (n, targets) rows of ``query`` this predictor may propose: all of them."""
+        return np.ones(len(rows), bool)
 
     def queries_at_once(self, targets: int) -> int:
         """How many queries with so many targets go in one call."""
-        return max(1, SCORES_AT_ONCE // max(1, targets * self.entity_count))
+        scores = getattr(self.model, "scores_at_once", SCORES_AT_ONCE)  # a model shared by many callers takes less
+        return max(1, scores // max(1, targets * self.entity_count))
 
     def probabilities(
         self, log_probabilities: NDArray[np.floating], *, targets: int, known: int
@@ -80,7 +97,7 @@ class Predictor:
         links: Sequence[tuple[int, int, int]],
         graph: Graph | None = None,
         *,
-        answered: Mapping[tuple[int, int], NDArray[np.float32]] | None = None,
+        answered: Mapping[LinkKey, NDArray[np.float32]] | None = None,
     ) -> list[float]:
         """How probable each link (subject, relation, object) is by itself, everything else left out.
 
@@ -89,11 +106,14 @@ class Predictor:
         ``answered`` are (E,) log-probabilities of objects that the model was asked for before.
         """
         found: dict[tuple[int, int, int], float] = {}
-        objects: dict[tuple[int, int], list[int]] = {}
+        objects: dict[LinkKey, list[int]] = {}
         for subject, relation, object_ in links:
-            objects.setdefault((subject, relation), []).append(object_)
+            if not self.knows(max(subject, object_), relation):
+                found[subject, relation, object_] = 0.0  # newer than the model, which has nothing to say about it
+            else:
+                objects.setdefault((subject, relation), []).append(object_)
 
-        def take(key: tuple[int, int], scores: NDArray[np.float32]) -> None:
+        def take(key: LinkKey, scores: NDArray[np.float32]) -> None:
             chances = self._chances(scores, objects[key], graph, key)
             found.update(((*key, object_), chance) for object_, chance in zip(objects[key], chances, strict=True))
 
@@ -103,18 +123,25 @@ class Predictor:
         asked = sorted(key for key in objects if answered is None or key not in answered)
         if not asked:
             return [found[subject, relation, object_] for subject, relation, object_ in links]
-        # All of these queries have one structure, so one preparation serves them all.
-        template = self.prepare(BoundQuery((asked[0][0], TARGET), ((0, asked[0][1], 1),), (1,)))
-        ((start, _, stop),) = template.edges
-        queries = [
-            replace(template, nodes=(subject, TARGET), edges=((start, relation, stop),)) for subject, relation in asked
-        ]
+        queries = self.link_queries(asked)
         step = self.queries_at_once(1)
         for first in range(0, len(asked), step):
             keys = asked[first : first + step]
             for key, row in zip(keys, self.log_probabilities(queries[first : first + step]), strict=True):
                 take(key, row)
         return [found[subject, relation, object_] for subject, relation, object_ in links]
+
+    def knows(self, entity: int, relation: int) -> bool:
+        """Whether the model can have something to say about them: they are no newer than it is."""
+        return self.seen is None or (entity < self.seen[0] and relation < self.seen[1])
+
+    def link_queries(self, keys: Sequence[LinkKey]) -> list[BoundQuery]:
+        """For each key, the query for its objects, prepared; UnsupportedQuery where the model reads no such query."""
+        # All of them have one structure, so one preparation serves them all.
+        subject, relation = keys[0]
+        template = self.prepare(BoundQuery((subject, TARGET), ((0, relation, 1),), (1,)))
+        ((start, _, stop),) = template.edges
+        return [replace(template, nodes=(s, TARGET), edges=((start, r, stop),)) for s, r in keys]
 
     def _chances(
         self, scores: NDArray[np.float32], wanted: Sequence[int], graph: Graph | None, key: tuple[int, int]
@@ -135,16 +162,26 @@ class Restricted(Predictor):
 
     def __init__(self, predictor: Predictor, allowed: Mapping[str, NDArray[np.bool_]]) -> None:
         super().__init__(predictor.model, predictor.calibration)
+        self._inner = predictor
         self._allowed = allowed
         """(E,) for each restricted variable, by its name."""
 
     def log_probabilities(self, prepared: Sequence[BoundQuery]) -> NDArray[np.float32]:
         """As the predictor's own, with -inf for excluded entities."""
-        scores = super().log_probabilities(prepared)
-        rows = (query.names[node] if query.names else "" for query in prepared for node in query.targets)
-        for number, name in enumerate(rows):
+        scores = self._inner.log_probabilities(prepared)
+        names = [query.names[node] if query.names else "" for query in prepared for node in query.targets]
+        if any(name in self._allowed for name in names):
+            scores = scores.copy()  # others may hold on to what the model said
+        for number, name in enumerate(names):
             if name in self._allowed:
-                if not scores.flags.writeable:
-                    scores = scores.copy()
                 scores[number, ~self._allowed[name]] = -np.inf
         return scores
+
+    def permits(self, query: BoundQuery, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """(n,) which rows have no excluded entity."""
+        passed = np.ones(len(rows), bool)
+        for column, node in enumerate(query.targets):
+            name = query.names[node] if query.names else ""
+            if name in self._allowed:
+                passed &= self._allowed[name][rows[:, column]]
+        return passed

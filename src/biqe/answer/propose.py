@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from biqe.answer.config import AskConfig
 from biqe.answer.conformal import in_set
 from biqe.answer.evidence import Evidence, EvidenceFinder, IdLink
-from biqe.answer.joint import Joint
+from biqe.answer.joint import joint_of
+from biqe.answer.pinned import rank_pinned
 from biqe.answer.predicted import Predictor, Restricted
-from biqe.answer.rank import Found, rank
+from biqe.answer.rank import Found
+from biqe.answer.ranked import all_different
+from biqe.answer.remembered import Remembering
 from biqe.errors import InvalidOption
 from biqe.exact.filters import Filters, columns_of
 from biqe.graph.knowledge_graph import Graph
@@ -22,18 +27,19 @@ LISTED_ROWS = 2_000
 """Predicted rows that conditions on several variables are evaluated on."""
 
 Rows = NDArray[np.int32]
-Proposal = tuple[Rows, NDArray[np.float64], list[Evidence], dict[IdLink, float], NDArray[np.float32]]
-"""Predicted rows with all that goes with them: the fields of Combined from ``predicted`` to ``marginals``."""
+Proposal = tuple[Rows, NDArray[np.float64], list[Evidence], dict[IdLink, float], NDArray[np.float32], Rows]
+"""Predicted rows with all that goes with them: the fields of Combined from ``predicted`` to ``marginals``, and the wide
+rows."""
 
 
 def propose(
     graph: Graph, branch: BoundBranch, filters: Filters, predictor: Predictor, config: AskConfig, count: int,
-    known: Rows, known_wide: Rows | None, complete: bool, elsewhere: Rows,
+    known: Rows, known_wide: Rows | None, complete: bool, elsewhere: Rows, with_links: bool = True,
 ) -> Proposal:  # fmt: skip
     """Up to ``count`` rows that the graph does not hold and that pass the conditions, the most probable first.
 
     ``known_wide`` are the known rows with the hidden variables that conditions name; ``elsewhere`` are rows that
-    another side of a UNION knows.
+    another side of a UNION knows. Without links, the first witness of each row stands, unweighed.
     """
     width = len(branch.query.targets)
     threshold = None
@@ -46,12 +52,17 @@ def propose(
     known = np.concatenate([known, elsewhere])
     names = [branch.wide.names[node] for node in branch.wide.targets] if not branch.is_plain else []
     allowed = {name: passed for name in names if (passed := filters.allowed(name)) is not None}
-    asked = Restricted(predictor, allowed) if allowed else predictor
+    finder = EvidenceFinder(graph, branch.wide)
+    remembering = Remembering(predictor, finder.links_ahead() if with_links else ())
+    asked = Restricted(remembering, allowed) if allowed else remembering
     while True:
-        found = rank(graph, branch.wide, asked, exclude, wanted, Joint(config.joint, config.width))
+        found = rank_pinned(graph, branch.wide, asked, exclude, wanted, joint_of(config, predictor), allowed)
         rows = _passing(branch, filters, found, known, width)
+        if config.injective:
+            different = all_different(found.tuples[:, :width])
+            rows = [row for row in rows if different[row]]
         exhausted = len(found.tuples) < wanted or wanted >= LISTED_ROWS
-        if branch.is_plain or len(rows) >= count or exhausted:
+        if (branch.is_plain and not config.injective) or len(rows) >= count or exhausted:
             break
         # Conditions on several variables sort rows out only afterwards: list more.
         wanted = min(4 * wanted, LISTED_ROWS)
@@ -63,7 +74,6 @@ def propose(
         inside = in_set(found.log_shares, threshold)
         likely = [row for row in likely if inside[row]]
 
-    finder = EvidenceFinder(graph, branch.wide)
     choices, kept = [], []
     for number in likely:
         alternatives = finder.alternatives(found.tuples[number].tolist())
@@ -72,9 +82,13 @@ def propose(
             kept.append(number)
             if len(kept) == count:
                 break
-    evidence, used = _weighed(choices, predictor, graph, _answered(branch, found, graph))
-    rows_ = np.ascontiguousarray(found.tuples[kept][:, :width])
-    return rows_, found.probabilities[kept], evidence, used, found.marginals[:width]
+    evidence: list[Evidence] = [sum((group[0] for group in groups), Evidence()) for groups in choices]
+    used: dict[IdLink, float] = {}
+    if with_links:
+        evidence, used = _weighed(choices, remembering, graph)
+    wide = found.tuples[kept]
+    rows_ = np.ascontiguousarray(wide[:, :width])
+    return rows_, found.probabilities[kept], evidence, used, found.marginals[:width], wide
 
 
 def _threshold(branch: BoundBranch, predictor: Predictor, coverage: float) -> float:
@@ -102,33 +116,18 @@ def _passing(branch: BoundBranch, filters: Filters, found: Found, known: Rows, w
     return kept
 
 
-Answered = dict[tuple[int, int], NDArray[np.float32]]
-"""Log-probabilities of all objects, by subject and relation."""
-
-
-def _answered(branch: BoundBranch, found: Found, graph: Graph) -> Answered:
-    """What a query of one link has already told about that link."""
-    query = branch.wide
-    if not branch.is_plain or len(query.edges) != 1:
-        return {}
-    ((subject, relation, object_),) = query.edges
-    if query.nodes[subject] < 0 or query.targets != (object_,) or relation >= graph.relation_count:
-        return {}
-    return {(query.nodes[subject], relation): found.marginals[0]}
-
-
 def _weighed(
-    choices: list[list[list[Evidence]]], predictor: Predictor, graph: Graph, answered: Answered
+    choices: list[list[list[Evidence]]], predictor: Predictor, graph: Graph
 ) -> tuple[list[Evidence], dict[IdLink, float]]:
     """Of each row, the witness whose missing links are most probable; and the probabilities of those links."""
     links = list(dict.fromkeys(
         link for alternatives in choices for group in alternatives for evidence in group
         for link in evidence.missing if link.is_closed
     ))  # fmt: skip
-    weights = dict(zip(links, predictor.link_probabilities(links, graph, answered=answered), strict=True))
+    weights = dict(zip(links, predictor.link_probabilities(links, graph), strict=True))
 
     def weight(evidence: Evidence) -> float:
-        return float(np.prod([weights[link] if link.is_closed else 0.0 for link in evidence.missing]))
+        return math.prod(weights[link] if link.is_closed else 0.0 for link in evidence.missing)
 
     evidence = [sum((max(group, key=weight) for group in alternatives), Evidence()) for alternatives in choices]
     return evidence, {link: weights[link] for row in evidence for link in row.missing if link.is_closed}

@@ -31,6 +31,8 @@ from biqe.query.dag import components
 
 RECHECKED = 200
 """Rows at least that are weighed with the links of left-out patterns."""
+EXCLUDED = 100_000
+"""Rows of one part that are left out as known at once; where there are more, ranked rows are looked up one by one."""
 LEFT_OUT = 2
 """Patterns at most that are left out of a cyclic query."""
 TRIED = 64
@@ -88,7 +90,7 @@ def _in_pieces(
 ) -> Found:  # fmt: skip
     parts = components(len(query.nodes), query.edges)
     if len(parts) > 1:
-        return _apart(graph, query, parts, predictor, count, joint)
+        return _apart(graph, query, parts, predictor, exclude, count, joint)
     reduced = _readable(query, predictor)
     if reduced is not None:
         return _rechecked(graph, query, *reduced, predictor, exclude, count, joint)
@@ -115,8 +117,9 @@ def _alone(query: BoundQuery, target: int) -> BoundQuery:
 
 
 def _apart(
-    graph: Graph, query: BoundQuery, parts: list[list[int]], predictor: Predictor, count: int, joint: Joint
-) -> Found:
+    graph: Graph, query: BoundQuery, parts: list[list[int]], predictor: Predictor, exclude: Tuples, count: int,
+    joint: Joint,
+) -> Found:  # fmt: skip
     marginals = np.zeros((len(query.targets), graph.entity_count), np.float32)
     lists: list[tuple[list[int], list[Listed], list[Listed]]] = []
     factor, all_hold = 1.0, True
@@ -128,11 +131,11 @@ def _apart(
                 all_hold = False
                 factor *= closed(graph, piece, predictor, joint)[0]
             continue
-        known = tuples(graph, piece, limit=count)
-        found = rank(graph, piece, predictor, known, count, joint)
+        known, found = _known_and_ranked(graph, piece, predictor, count, joint)
         marginals[columns] = found.marginals
         predicted = list(zip(found.probabilities.tolist(), map(tuple, found.tuples.tolist()), strict=True))
         lists.append((columns, [(1.0, tuple(row)) for row in known.tolist()], predicted))
+    excluded = set(map(tuple, exclude.tolist()))
     rows: list[list[int]] = []
     chances: list[float] = []
     for chance, choice in _joined(lists, all_hold):
@@ -142,9 +145,33 @@ def _apart(
         for (columns, _, _), values in zip(lists, choice, strict=True):
             for column, value in zip(columns, values, strict=True):
                 row[column] = value
-        rows.append(row)
-        chances.append(chance * factor)
+        if tuple(row) not in excluded:
+            rows.append(row)
+            chances.append(chance * factor)
     return Found(np.array(rows, np.int32).reshape(-1, len(query.targets)), np.array(chances), marginals)
+
+
+def _known_and_ranked(
+    graph: Graph, piece: BoundQuery, predictor: Predictor, count: int, joint: Joint
+) -> tuple[Tuples, Found]:
+    """The first ``count`` rows of one part that the graph holds and conditions allow, and as many that it does not
+    hold."""
+    known = tuples(graph, piece, limit=EXCLUDED + 1)
+    some_more = count if len(known) > EXCLUDED else 0
+    found = rank(graph, piece, predictor, known, count + some_more, joint)
+    if some_more:
+        # Not all known rows are at hand, so each ranked row is looked up.
+        new = [place for place, row in enumerate(found.tuples.tolist()) if not holds(graph, _with(piece, row))][:count]
+        found = replace(found, tuples=found.tuples[new], probabilities=found.probabilities[new])
+    return known[predictor.permits(piece, known)][:count], found
+
+
+def _with(query: BoundQuery, row: Sequence[int]) -> BoundQuery:
+    """The query with its targets filled."""
+    nodes = list(query.nodes)
+    for node, entity in zip(query.targets, row, strict=True):
+        nodes[node] = entity
+    return replace(query, nodes=tuple(nodes), targets=())
 
 
 Listed = tuple[float, tuple[int, ...]]
@@ -240,12 +267,7 @@ def _rechecked(
     finder = EvidenceFinder(graph, query)
     chances = found.probabilities.copy()
     for edge in left_out:
-        links = []
-        for row in found.tuples.tolist():
-            nodes = list(reduced.nodes)
-            for node, entity in zip(reduced.targets, row, strict=True):
-                nodes[node] = entity
-            links.append(finder.fill(edge, nodes))
+        links = [finder.fill(edge, _with(reduced, row).nodes) for row in found.tuples.tolist()]
         chances *= weights(graph, links, predictor)
     known = set(map(tuple, exclude.tolist()))
     best: dict[tuple[int, ...], float] = {}

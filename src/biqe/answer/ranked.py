@@ -11,6 +11,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from biqe.answer.top import Descent
+
 Tuples = NDArray[np.int32]
 TRIED = 100_000
 """Tuples that ``product`` looks at before it gives up finding more that are not excluded."""
@@ -61,42 +63,46 @@ def product(
     """The ``count`` best tuples under the product of the targets' own distributions, (T, E) log-probabilities,
     without those in ``exclude``; fewer where the first TRIED hold fewer."""
     excluded = Listed(exclude) if isinstance(exclude, np.ndarray) else exclude
-    order = np.argsort(-marginals, axis=1, kind="stable").astype(np.int32)
-    sorted_scores = np.take_along_axis(marginals, order, axis=1).astype(np.float64)
-    columns = np.arange(len(order))
-    found: list[NDArray[np.int64]] = []
+    columns = [Descent(row) for row in marginals]
+    found: list[Tuples] = []
+    scores: list[NDArray[np.float64]] = []
     enough, tried = 0, 0
-    ranks_of = _best_first(sorted_scores)
+    ranks_of = _best_first(columns)
     while enough < count and tried < TRIED:
         block = np.array([ranks for _, ranks in zip(range(max(64, count)), ranks_of, strict=False)], np.int64)
         if len(block) == 0:
             break
         tried += len(block)
-        values = order[columns, block]
+        pairs = list(zip(columns, block.T, strict=True))
+        values = np.stack([column.entities[ranks] for column, ranks in pairs], axis=1)
         kept = ~excluded.holds(values)
         if injective:
-            kept &= _all_different(values)
-        found.append(block[kept])
+            kept &= all_different(values)
+        found.append(values[kept])
+        each = np.stack([np.array(column.scores)[ranks[kept]] for column, ranks in pairs], axis=1)
+        scores.append(each.sum(axis=1))
         enough += int(kept.sum())
-    ranks = np.concatenate([np.zeros((0, len(order)), np.int64), *found])[:count]
-    return Ranked(order[columns, ranks], sorted_scores[columns, ranks].sum(axis=1))
+    rows = np.concatenate([np.zeros((0, len(columns)), np.int32), *found])[:count]
+    return Ranked(rows, np.concatenate([np.zeros(0), *scores])[:count])
 
 
-def _best_first(sorted_scores: NDArray[np.float64]) -> Iterator[tuple[int, ...]]:
-    """Places in the sorted columns, one for each column, the largest sum of scores first."""
-    scores = [column.tolist() for column in sorted_scores]
-    heap = [(-sum(column[0] for column in scores), (0,) * len(scores), 0)]
+def _best_first(columns: Sequence[Descent]) -> Iterator[tuple[int, ...]]:
+    """Ranks, one for each column, the largest sum of scores first."""
+    if not all(column.reaches(0) for column in columns):
+        return
+    heap = [(-sum(column.scores[0] for column in columns), (0,) * len(columns), 0)]
     while heap and heap[0][0] < np.inf:
         cost, ranks, first = heapq.heappop(heap)
         yield ranks
         # Only columns from the last one that moved on: so each place is reached along one way.
-        for column in range(first, len(scores)):
-            rank = ranks[column]
+        for number in range(first, len(columns)):
+            column, rank = columns[number], ranks[number]
             # Entities that cannot be (-inf) make no tuple.
-            if rank + 1 < len(scores[column]) and scores[column][rank + 1] > -np.inf:
-                following = (*ranks[:column], rank + 1, *ranks[column + 1 :])
-                heapq.heappush(heap, (cost + scores[column][rank] - scores[column][rank + 1], following, column))
+            if column.reaches(rank + 1) and column.scores[rank + 1] > -np.inf:
+                following = (*ranks[:number], rank + 1, *ranks[number + 1 :])
+                heapq.heappush(heap, (cost + column.scores[rank] - column.scores[rank + 1], following, number))
 
 
-def _all_different(rows: Tuples) -> NDArray[np.bool_]:
+def all_different(rows: Tuples) -> NDArray[np.bool_]:
+    """(n,) which tuples have no entity twice."""
     return (np.diff(np.sort(rows, axis=1), axis=1) != 0).all(axis=1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -80,8 +81,11 @@ class Refiller:
         self._predictor = predictor
         self._query = query
         self._context = context
-        self._read = predictor.prepare(query)
         self._found: dict[frozenset[int], list[Template]] = {}
+
+    @cached_property
+    def _read(self) -> BoundQuery:
+        return self._predictor.prepare(self._query)
 
     def templates(self, closed: Collection[int]) -> list[Template]:
         """What is asked once the columns ``closed`` are filled; together they have every other target."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from biqe.answer import formats
 from biqe.answer.combine import KNOWN, PREDICTED, AskConfig, Combined
 from biqe.answer.evidence import EvidenceFinder, IdLink
 from biqe.answer.marginals import Distribution
-from biqe.errors import InvalidOption
+from biqe.answer.rows import Rows, data_frame
 from biqe.exact.answers import answers
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bind_question import BoundBranch
@@ -119,7 +118,7 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Answers(Sequence[Row]):
+class Answers(Rows[Row]):
     """The answers to one query: a sequence of rows, known ones first, then predicted ones, likely first."""
 
     text: str
@@ -141,6 +140,8 @@ class Answers(Sequence[Row]):
     """SELECT, or ASK: then there is one row without variables, or none."""
     why: str = ""
     """Why this model answered, where there was a choice."""
+    note: str = ""
+    """What to know about the probabilities, if anything."""
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -163,22 +164,11 @@ class Answers(Sequence[Row]):
     def __len__(self) -> int:
         return self.known_count + self.predicted_count
 
-    @overload
-    def __getitem__(self, number: int) -> Row: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[Row]: ...
-    def __getitem__(self, number: int | slice) -> Row | list[Row]:
-        if isinstance(number, slice):
-            return [self[place] for place in range(*number.indices(len(self)))]
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"row {number} of {len(self)}")
-        number %= len(self)
+    def row(self, number: int) -> Row:
+        """The row of this number: known rows first, then predicted ones."""
         known = self.known_count
         ids = self.rows.known[number] if number < known else self.rows.predicted[number - known]
         return Row(self, number, tuple(ids.tolist()))
-
-    def __iter__(self) -> Iterator[Row]:
-        return (self[number] for number in range(len(self)))
 
     @property
     def holds(self) -> bool:
@@ -217,11 +207,25 @@ class Answers(Sequence[Row]):
         place = row.number - self.known_count
         if place >= 0:
             evidence = self.rows.evidence[place]
-        elif self.rows.known_wide is not None:
-            evidence = self._finder(self.branch_of(row).wide).evidence(self.rows.known_wide[row.number].tolist())
         else:
-            evidence = self._finder(self.branch_of(row).query).evidence(row.ids)
+            evidence = self._finder(self.branch_of(row).wide).evidence(self._wide(row))
         return evidence.held, evidence.missing
+
+    def hidden_of(self, row: Row) -> dict[int, int]:
+        """Entities of the hidden variables that conditions name, by node of the row's query: what makes it pass."""
+        if self.form == ASK:
+            return {}
+        wide, width = self.branch_of(row).wide, len(row.ids)
+        return dict(zip(wide.targets[width:], self._wide(row)[width:], strict=True))
+
+    def _wide(self, row: Row) -> tuple[int, ...]:
+        """Entities of the targets of the wide query of the row's side."""
+        place = row.number - self.known_count
+        table = self.rows.known_wide if place < 0 else self.rows.predicted_wide
+        if table is None:
+            return row.ids
+        found = table[row.number if place < 0 else place].tolist()
+        return tuple(found[: len(self.branch_of(row).wide.targets)])
 
     def links(self, row: Row) -> tuple[tuple[Link, ...], tuple[Link, ...]]:
         """The patterns of the row that the graph holds, and those that are missing, in names."""
@@ -302,6 +306,7 @@ class Answers(Sequence[Row]):
             "mode": self.config.mode,
             **({"form": self.form, "holds": self.holds} if self.form == ASK else {}),
             **({"why": self.why} if self.why else {}),
+            **({"note": self.note} if self.note else {}),
             "variables": list(self.variables),
             "known": self.known_count,
             "known_complete": self.known_complete,
@@ -314,21 +319,10 @@ class Answers(Sequence[Row]):
             },
         }
 
-    def to_json(self, *, indent: int | None = 2) -> str:
-        """One JSON document, in the form of ``to_dict``."""
-        return formats.escaped_json(json.dumps(self.to_dict(), ensure_ascii=False, indent=indent))
-
     def to_pandas(self) -> pandas.DataFrame:
         """A DataFrame: a column for each variable, then status, probability and missing (a tuple of links)."""
-        try:
-            import pandas
-        except ImportError:
-            raise InvalidOption(
-                "to_pandas needs the package 'pandas', which is not installed",
-                hint="pip install pandas; or use to_json(), or list(answers)",
-            ) from None
         rows = [(*row.values.values(), row.status, row.probability, row.missing) for row in self]
-        return pandas.DataFrame(rows, columns=[*self.variables, *formats.extra_columns(self.variables)])
+        return data_frame(rows, [*self.variables, *formats.extra_columns(self.variables)])
 
 
 def _row_dict(row: Row) -> dict[str, Any]:

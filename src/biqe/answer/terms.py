@@ -9,14 +9,14 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 
 from biqe.answer import formats
 from biqe.answer.combine import KNOWN, PREDICTED
+from biqe.answer.rows import Rows, data_frame
 from biqe.errors import InvalidOption
 from biqe.exact.store import Solutions, Term
 
@@ -85,7 +85,7 @@ class TermRow:
 
 
 @dataclass(frozen=True, eq=False)
-class TermTable(Sequence[TermRow]):
+class TermTable(Rows[TermRow]):
     """The answers to a query that gives values rather than entities."""
 
     text: str
@@ -101,6 +101,8 @@ class TermTable(Sequence[TermRow]):
     source: str = ""
     seconds: float = 0.0
     why: str = ""
+    note: str = ""
+    """What to know about what a model expects, if anything."""
 
     @classmethod
     def of_store(cls, text: str, found: Solutions | bool, source: str, seconds: float) -> TermTable:
@@ -113,7 +115,7 @@ class TermTable(Sequence[TermRow]):
     @classmethod
     def of_count(
         cls, text: str, variable: str, known: int | None, expected: float | None, model: str | None, source: str,
-        seconds: float, why: str = "",
+        seconds: float, why: str = "", note: str = "",
     ) -> TermTable:  # fmt: skip
         """The number of known rows, and that of further rows which a model expects; None for one not asked for."""
         rows: list[tuple[Term, str]] = []
@@ -123,25 +125,15 @@ class TermTable(Sequence[TermRow]):
             rows.append((Term("literal", repr(expected), formats.XSD + "double"), PREDICTED))
         return cls(
             text, (variable,), tuple((term,) for term, _ in rows), tuple(status for _, status in rows),
-            model=model, source=source, seconds=seconds, why=why,
+            model=model, source=source, seconds=seconds, why=why, note=note,
         )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.terms)
 
-    @overload
-    def __getitem__(self, number: int) -> TermRow: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[TermRow]: ...
-    def __getitem__(self, number: int | slice) -> TermRow | list[TermRow]:
-        if isinstance(number, slice):
-            return [self[place] for place in range(*number.indices(len(self)))]
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"row {number} of {len(self)}")
-        return TermRow(self, number % len(self))
-
-    def __iter__(self) -> Iterator[TermRow]:
-        return (TermRow(self, number) for number in range(len(self)))
+    def row(self, number: int) -> TermRow:
+        """The row of this number."""
+        return TermRow(self, number)
 
     def __repr__(self) -> str:
         return f"TermTable({self.holds})" if self.holds is not None else f"TermTable({len(self):,} rows)"
@@ -155,23 +147,13 @@ class TermTable(Sequence[TermRow]):
         if self.holds is not None:
             return {**head, "form": "ASK", "holds": self.holds}
         rows = [{"values": row.values, "status": row.status, "probability": row.probability} for row in self]
+        head |= {"note": self.note} if self.note else {}
         return {**head, "variables": list(self.variables), "complete": self.complete, "rows": rows}
-
-    def to_json(self, *, indent: int | None = 2) -> str:
-        """One JSON document, in the form of ``to_dict``."""
-        return formats.escaped_json(json.dumps(self.to_dict(), ensure_ascii=False, indent=indent))
 
     def to_pandas(self) -> pandas.DataFrame:
         """A DataFrame: a column for each variable, then status."""
-        try:
-            import pandas
-        except ImportError:
-            raise InvalidOption(
-                "to_pandas needs the package 'pandas', which is not installed",
-                hint="pip install pandas; or use to_json(), or list(answers)",
-            ) from None
         rows = [(*row.values.values(), row.status) for row in self]
-        return pandas.DataFrame(rows, columns=[*self.variables, *formats.extra_columns(self.variables)[:1]])
+        return data_frame(rows, [*self.variables, *formats.extra_columns(self.variables)[:1]])
 
     def write(self, form: str, *, width: int = 80, colour: bool = False, known_rows: int | None = None) -> str:
         """The rows in one of the formats of ``biqe.answer.formats``; ``known_rows`` are the rows to show, at most."""
@@ -242,7 +224,7 @@ class TermTable(Sequence[TermRow]):
         document: dict[str, Any] = {"head": {}, "boolean": self.holds}
         if self.holds is None:
             bindings = [
-                {name: _json(term) for name, term in zip(self.variables, row, strict=True) if term is not None}
+                {name: json_term(term) for name, term in zip(self.variables, row, strict=True) if term is not None}
                 for row in self.terms
             ]
             document = {"head": {"vars": list(self.variables)}, "results": {"bindings": bindings}}
@@ -290,7 +272,8 @@ def _turtle(term: Term) -> str:
     return f'"{escaped}"' + (f"@{term.language}" if term.language else "" if plain else f"^^<{term.datatype}>")
 
 
-def _json(term: Term) -> dict[str, str]:
+def json_term(term: Term) -> dict[str, str]:
+    """A term as SPARQL JSON has it."""
     entry = {"type": term.kind, "value": term.value[2:] if term.kind == "bnode" else term.value}
     if term.language:
         entry["xml:lang"] = term.language

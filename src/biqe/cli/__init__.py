@@ -41,11 +41,13 @@ COMMANDS: dict[str, Entry] = {
     "calibrate": Entry("biqe.cli.calibrate:calibrate", "Make a model's probabilities mean what they say."),
     "ask": Entry("biqe.cli.ask:ask", "Answer a SPARQL query: what is known and what is predicted."),
     "explain": Entry("biqe.cli.explain:explain", "Why one row is an answer: in words, as JSON or as a picture."),
+    "serve": Entry("biqe.cli.serve:serve", "A SPARQL endpoint and a web page over a graph and its model."),
     "models": Entry("biqe.cli.catalogue:models", "The models there are, and what each can answer."),
     "benchmarks": Entry("biqe.cli.catalogue:benchmarks", "The benchmarks there are, and how to get their data."),
     "reproduce": Entry("biqe.cli.reproduce:reproduce", "Make a table of the paper again, ours beside published."),
     "results": Entry("biqe.cli.reproduce:results_show", "All results at hand, ours beside published."),
     "config": Entry("biqe.cli.train:config_show", "Show what a run sets differently from the defaults."),
+    "doctor": Entry("biqe.cli.doctor:doctor", "Check the installation or a graph; plan what training will need."),
 }
 
 HELP = """Ask a knowledge graph a SPARQL query; get the answers it holds and the answers it is missing.
@@ -60,6 +62,7 @@ With a graph of your own:
     biqe stats kg/mine
     biqe train kg/mine --minutes 30 --out runs/mine
     biqe ask runs/mine 'SELECT ?x WHERE { ... }'
+    biqe serve runs/mine
 """
 
 EPILOG = (

@@ -44,7 +44,7 @@ class Shell:
     def run(self, read: Callable[[str], str] | None = None) -> None:
         """Read and answer until the input ends. Errors are shown, and the conversation goes on."""
         read = read or input
-        print(f"{self.kb!r}. 'help' explains, 'quit' leaves.", file=sys.stderr)
+        print(f"{self._greeting()}\n'help' explains, 'quit' leaves.", file=sys.stderr)
         while True:
             try:
                 text = self._read(read)
@@ -61,6 +61,12 @@ class Shell:
                 print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
             except KeyboardInterrupt:
                 print("stopped", file=sys.stderr)
+
+    def _greeting(self) -> str:
+        names = self.kb.vocabulary
+        models = ", ".join(self.kb.models) or "none: known answers only"
+        return (f"{self.kb.name}: {len(names.entities):,} entities, {len(names.relations):,} relations; "
+                f"model{'s' if len(self.kb.models) > 1 else ''} {models}")  # fmt: skip
 
     def answer(self, text: str) -> None:
         """Answer one thing that was typed."""

@@ -5,30 +5,30 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from biqe.answer.config import MODES, TOP, WIDTH
 from biqe.cli._console import out
-from biqe.errors import InvalidOption, UnreadableFile
+from biqe.cli._opening import GraphFolder, Known, Target, Top
+from biqe.cli._query_text import query_text
+from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
     from biqe.knowledge_base import KnowledgeBase
 
 
 def ask(
-    target: Annotated[
-        str, typer.Argument(metavar="RUN|atlas", help="atlas, or a run, model or graph folder.", show_default=False)
-    ],
+    target: Target,
     query: Annotated[
         str | None,
         typer.Argument(
             help="SPARQL text; @FILE reads a file, - standard input. None: typed one by one.", show_default=False
         ),
     ] = None,
-    mode: Annotated[str, typer.Option(help="Rows wanted: both, known or predicted.")] = "both",
-    top: Annotated[int, typer.Option(help="Predicted rows, at most.")] = 20,
+    mode: Annotated[str, typer.Option(help="Rows wanted: both, known or predicted.")] = MODES[0],
+    top: Top = TOP,
     min_probability: Annotated[float, typer.Option(help="Leave out predicted rows below this probability.")] = 0.0,
     known_limit: Annotated[
         int | None,
@@ -36,15 +36,16 @@ def ask(
     ] = None,
     format: Annotated[str, typer.Option(help="table, json, sparql-json, csv, tsv or xml.")] = "table",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    graph: Annotated[
-        Path | None, typer.Option(help="Graph folder to use, where a run's own was moved.", show_default=False)
-    ] = None,
-    known: Annotated[
+    graph: GraphFolder = None,
+    known: Known = None,
+    joint: Annotated[
         str | None,
-        typer.Option(help="What counts as known: complete or train. Default: as the graph says.", show_default=False),
+        typer.Option(
+            help="How tuples are ranked: beam, rescored or product. Default: as calibrated, else beam.",
+            show_default=False,
+        ),
     ] = None,
-    joint: Annotated[str, typer.Option(help="How tuples are ranked: beam, rescored or product.")] = "beam",
-    width: Annotated[int, typer.Option(help="Tuples that the beam keeps after each variable.")] = 20,
+    width: Annotated[int, typer.Option(help="Tuples that the beam keeps after each variable.")] = WIDTH,
     model: Annotated[
         str | None,
         typer.Option(help="Which of several models; auto: the best for the query's shape.", show_default=False),
@@ -53,6 +54,7 @@ def ask(
         float | None,
         typer.Option(help="As many rows as hold the missing answer this often, such as 0.9.", show_default=False),
     ] = None,
+    injective: Annotated[bool, typer.Option("--injective", help="No entity twice in a predicted row.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Tell why the first rows are there.")] = False,
 ) -> None:
     """Answer a SPARQL query: what the graph holds, and what the model predicts beyond it.
@@ -80,13 +82,13 @@ def ask(
         raise InvalidOption(f"--explain goes with --format table or json. Got {form!r}")
     # Read before anything is opened: a missing file should not wait for a graph.
     is_typed = query is None and sys.stdin is not None and sys.stdin.isatty()
-    text = None if is_typed else _query_text(query, target)
+    text = None if is_typed else query_text(query, target)
     kb = open_knowledge_base(target, graph=graph, known=known)
 
     def answer(question: str) -> Any:
         return kb.ask(
             question, mode=mode, top=top, min_probability=min_probability, joint=joint, width=width, model=model,
-            coverage=coverage,
+            coverage=coverage, injective=injective,
         )  # fmt: skip
 
     def show(answers: Any) -> None:
@@ -133,26 +135,3 @@ def _visible(line: str) -> str:
 
 def _colour() -> bool:
     return out.is_terminal and not os.environ.get("NO_COLOR")
-
-
-def _query_text(query: str | None, target: str) -> str:
-    if query is None or query == "-":
-        try:
-            text = "" if sys.stdin is None else sys.stdin.read()
-        except UnicodeDecodeError as error:
-            raise UnreadableFile(f"standard input is not UTF-8 text: {error}") from error
-        if query is None and not text.strip():
-            raise InvalidOption(
-                "no query was given",
-                hint=f"biqe ask {target} 'SELECT ?x WHERE {{ ... }}'; @FILE reads a file, - standard input",
-            )
-        return text
-    if query.startswith("@"):
-        path = Path(query[1:])
-        try:
-            return path.read_text(encoding="utf-8-sig")
-        except OSError as error:
-            raise UnreadableFile(f"query file {path} cannot be read: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise UnreadableFile(f"query file {path} is not UTF-8 text: {error}") from error
-    return query

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from biqe.answer.config import JOINT, TOP
+
 if TYPE_CHECKING:
     from biqe.answer.calibrating import Calibrated
     from biqe.graph.vocabulary import Vocabulary
@@ -25,8 +27,8 @@ def calibrate(
     limit: Annotated[
         int | None, typer.Option(min=6, help="Validation queries, sampled. Default: all.", show_default=False)
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Rows of each query that are fitted on.")] = 20,
-    decode: Annotated[str, typer.Option(help="How tuples are found: beam, product or rescored.")] = "beam",
+    top: Annotated[int, typer.Option(min=1, help="Rows of each query that are fitted on.")] = TOP,
+    joint: Annotated[str, typer.Option(help="How tuples are ranked: beam, rescored or product.")] = JOINT[0],
     seed: Annotated[int, typer.Option(min=0, help="Of the sample and of the halves.")] = 0,
     graph: Annotated[
         Path | None, typer.Option(help="Graph folder to use, where a run's own was moved.", show_default=False)
@@ -73,7 +75,8 @@ def calibrate(
 
     if split not in ("valid", "train"):
         raise InvalidOption(f"--split must be valid or train; test queries are held out. Got {split!r}")
-    joint = Joint(decode=decode)
+    if joint not in JOINT:
+        raise InvalidOption(f"--joint must be one of {', '.join(JOINT)}. Got {joint!r}")
     if threads is not None:
         torch.set_num_threads(threads)
     base = open_knowledge_base(run, graph=graph)
@@ -95,8 +98,8 @@ def calibrate(
             advance(count - done)
             done = count
 
-        listed = list_rows(Predictor(loaded.model), asked, known, complete, joint=joint, top=top, progress=show)
-    found = calibrated_on(listed, seed=seed, decode=decode, top=top)
+        listed = list_rows(Predictor(loaded.model), asked, known, complete, joint=Joint(joint), top=top, progress=show)
+    found = calibrated_on(listed, seed=seed, decode=joint, top=top)
     drawing = picture({"before, all rows": found.before["all"], "after, all rows": found.after["all"],
                        "after, first rows": found.after["first"]})  # fmt: skip
     write_whole(out if out is not None else base.model_folder / "calibration.svg", drawing.svg())

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from biqe.answer.config import MODES, TOP
+from biqe.cli._console import err
+from biqe.cli._opening import GraphFolder, Known, Target, Top
+from biqe.cli._query_text import query_text
 from biqe.errors import EmptyResult, InvalidOption, UnsupportedQuery
 
 if TYPE_CHECKING:
@@ -16,9 +20,7 @@ if TYPE_CHECKING:
 
 
 def explain(
-    target: Annotated[
-        str, typer.Argument(metavar="RUN|atlas", help="atlas, or a run, model or graph folder.", show_default=False)
-    ],
+    target: Target,
     query: Annotated[
         str | None, typer.Argument(help="SPARQL text; @FILE reads a file, - reads standard input.", show_default=False)
     ] = None,
@@ -33,18 +35,13 @@ def explain(
     views: Annotated[
         str, typer.Option(help="What to show: any of witness, attention, counterfactual, separated by commas.")
     ] = "witness,attention,counterfactual",
-    mode: Annotated[str, typer.Option(help="Rows that are numbered: both, known or predicted.")] = "both",
-    top: Annotated[int, typer.Option(help="Predicted rows, at most.")] = 20,
+    mode: Annotated[str, typer.Option(help="Rows that are numbered: both, known or predicted.")] = MODES[0],
+    top: Top = TOP,
     model: Annotated[
         str | None, typer.Option(help="One of several models, or auto. Default: as 'biqe ask'.", show_default=False)
     ] = None,
-    graph: Annotated[
-        Path | None, typer.Option(help="Graph folder to use, where a run's own was moved.", show_default=False)
-    ] = None,
-    known: Annotated[
-        str | None,
-        typer.Option(help="What counts as known: complete or train. Default: as the graph says.", show_default=False),
-    ] = None,
+    graph: GraphFolder = None,
+    known: Known = None,
 ) -> None:
     """Explain why one row is an answer: in words, as JSON, or as a picture.
 
@@ -57,7 +54,6 @@ def explain(
 
         biqe explain runs/mine @question.rq --row 3 --out why.svg
     """
-    from biqe.cli.ask import _query_text
     from biqe.explain.explanation import FORMATS
     from biqe.explain.parts import VIEWS
     from biqe.knowledge_base import open as open_knowledge_base
@@ -71,12 +67,13 @@ def explain(
         raise InvalidOption(f"--row must be at least 1. Got {row}", hint="rows are numbered from 1, as they are listed")
     if query is None:
         raise InvalidOption("no query was given", hint=f"biqe explain {target} 'SELECT ?x WHERE {{ ... }}' --row 1")
-    text = _query_text(query, target)
+    text = query_text(query, target, command="explain")
     kb = open_knowledge_base(target, graph=graph, known=known)
     answers = kb.ask(text, mode=mode, top=top, model=model)
     why = kb.explain(_row(answers, row), views=chosen)
     if out is not None:
         why.save(out, form)
+        err.print(f"explanation written to {out}", soft_wrap=True)
     else:
         sys.stdout.write(why.write(form).decode())
 

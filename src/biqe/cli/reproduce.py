@@ -166,10 +166,10 @@ def _show_plan(listed: list[Job], results: Path, *, as_json: bool) -> None:
 
 
 class _Watcher:
-    """The queue on standard error: a line when a job begins and ends, and now and then one about its training."""
+    """The queue on standard error: a line when a job begins and ends, and now and then one about how far it is."""
 
     EVERY = 30.0
-    """Seconds between two lines about steps."""
+    """Seconds between two lines about how far it is."""
 
     def __init__(self, console: Any, *, quiet: bool) -> None:
         self._console = console
@@ -191,14 +191,21 @@ class _Watcher:
 
     def stepped(self, fraction: float, facts: dict[str, Any]) -> None:
         """Now and then, how far the training is."""
-        if time.monotonic() - self._told >= self.EVERY:
-            self._told = time.monotonic()
-            self._say(f"  {100 * fraction:.0f} % trained, loss {facts['loss']:.3f}")
+        self._now_and_then(f"{100 * fraction:.0f} % trained, loss {facts['loss']:.3f}")
 
     def validated(self, facts: dict[str, Any]) -> None:
         """The figures of a validation."""
         shown = [f"{name.upper()} {facts[name]:.4f}" for name in ("mrr", "hits@3", "auc", "apr") if name in facts]
         self._say(f"  validation at {facts['seconds'] / 60:.1f} min: {', '.join(shown)}")
+
+    def ranked(self, done: int, total: int) -> None:
+        """Now and then, how far the evaluation is."""
+        self._now_and_then(f"{done:,} of {total:,} ranked")
+
+    def _now_and_then(self, text: str) -> None:
+        if time.monotonic() - self._told >= self.EVERY:
+            self._told = time.monotonic()
+            self._say(f"  {text}")
 
     def ended(self, job: Job, state: str, reason: str) -> None:
         """How the job ended."""

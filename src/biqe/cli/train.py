@@ -36,6 +36,21 @@ def train(
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Run folder to go on with; nothing else is needed.")
     ] = None,
+    continue_: Annotated[
+        str | None,
+        typer.Option(
+            "--continue",
+            metavar="RUN",
+            help="Run whose model a new run begins with; its graph may have grown since.",
+            show_default=False,
+        ),
+    ] = None,  # fmt: skip
+    graph_folder: Annotated[
+        str | None,
+        typer.Option(
+            "--graph", metavar="GRAPH|LIVE", help="The graph, as an option; or a live graph.", show_default=False
+        ),
+    ] = None,  # fmt: skip
     minutes: Annotated[float | None, typer.Option(help=f"Length in minutes [default: {DEFAULT_MINUTES:g}].")] = None,
     epochs: Annotated[float | None, typer.Option(help="Length in epochs, instead of minutes.")] = None,
     seed: Annotated[int, typer.Option(help="Of weights, mining, order and dropout.")] = 0,
@@ -48,7 +63,17 @@ def train(
     ] = None,
     width: Annotated[int | None, typer.Option(help="Width of the model.", show_default=False)] = None,
     layers: Annotated[int | None, typer.Option(help="Layers of the model.", show_default=False)] = None,
+    softmax: Annotated[
+        str | None,
+        typer.Option(help="full, sampled or auto: entities that a target is compared with.", show_default=False),
+    ] = None,
+    negatives: Annotated[
+        int | None, typer.Option(help="Entities drawn a step, with --softmax sampled.", show_default=False)
+    ] = None,
     threads: Annotated[int, typer.Option(help="Processor threads; 0 takes all cores.")] = 0,
+    shard_entities: Annotated[
+        bool, typer.Option("--shard-entities", help="Under torchrun: split entities and softmax over the ranks.")
+    ] = False,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-O", help="Any other setting, as NAME=VALUE; see below.", show_default=False),
@@ -63,7 +88,10 @@ def train(
         biqe train kg/g --set sets/cq --positions paper --out runs/paper
         biqe train kg/fb15k237 --model query2box --set fb15k237-q2b --out runs/q2b
         biqe train kg/g --epochs 5 -O dropout=0.2 --out runs/short
+        biqe train kg/large --softmax sampled --negatives 8192 --out runs/large
         biqe train --resume runs/mine
+        biqe train --continue runs/mine --graph kg/live --out runs/newer
+        torchrun --nproc-per-node 4 -m biqe train kg/g --out runs/big
 
     Stop it at any moment, with Ctrl-C or worse, and go on with --resume. A run measured in epochs ends with the
     same weights as one that was never stopped. -O takes every field that 'biqe config --defaults' lists.
@@ -71,9 +99,13 @@ def train(
     from biqe.cli._console import err, print_json
     from biqe.cli._console import out as stdout
     from biqe.train import session
+    from biqe.train.ranks import is_first
 
+    if graph is not None and graph_folder is not None:
+        raise InvalidOption(f"the graph is given twice, as {graph} and as --graph {graph_folder}")
+    graph = graph if graph is not None else graph_folder
     if resume is not None:
-        if graph is not None or out is not None:
+        if graph is not None or out is not None or continue_ is not None:
             raise InvalidOption("--resume takes the run folder and nothing else",
                                 hint=f"biqe train --resume {resume}")  # fmt: skip
         folder = resume
@@ -81,22 +113,42 @@ def train(
         raise InvalidOption("a new run needs a graph and --out", hint="biqe train GRAPH --minutes 10 --out RUN")
     else:
         folder = out
-    with _Display(err, quiet=json) as display:
+    with _Display(err, quiet=json) if is_first() else _Silent() as display:
         if resume is not None:
             result = session.resume(resume, listener=display)
         else:
             assert graph is not None
             own = {"positions": positions, "width": width, "layers": layers}
             shared = {"seed": seed, "online": online, "threads": threads}
-            train_options, model_options = split_options(model, option or [])
+            sampling = [
+                f"{name}={value}"
+                for name, value in (("softmax", softmax), ("negatives", negatives))
+                if value is not None
+            ]
+            if continue_ is not None:
+                from biqe.cli._continued import origin_of
+
+                continue_, model = origin_of(continue_, own, start_from)
+            train_options, model_options = split_options(model, [*(option or []), *sampling])
+            train_options |= {"shard_entities": True} if shard_entities else {}
             model_options |= {name: value for name, value in own.items() if value is not None}
             if minutes is None and epochs is None:
                 minutes = DEFAULT_MINUTES
-            config = session.settings(model, minutes=minutes, epochs=epochs, **{**shared, **train_options})
+            length: dict[str, Any] = {"minutes": minutes, "epochs": epochs}
+            if continue_ is None:
+                config = session.settings(model, **length, **{**shared, **train_options})
+            else:
+                from biqe.cli._continued import as_graph_folder
+
+                _, kept, config = session.settings_of(continue_, **length, **{**shared, **train_options})
+                model_options = {**kept, **model_options}
+                graph = as_graph_folder(graph, folder)
             result = session.start(
                 graph, folder, train_config=config, query_set=set_, data=data, model=model,
-                model_options=model_options, start_from=start_from, listener=display,
+                model_options=model_options, start_from=start_from, continues=continue_, listener=display,
             )  # fmt: skip
+    if not is_first():
+        return
     facts = {"run": str(folder), "reason": result.reason, **dataclasses.asdict(result.place), **result.metrics}
     if json:
         print_json(facts)
@@ -178,10 +230,10 @@ def split_options(model: str, given: list[str]) -> tuple[dict[str, Any], dict[st
         name = name.strip().replace("-", "_")
         if not equals:
             raise InvalidOption(f"a setting is written NAME=VALUE. Got {word!r}", hint="for example -O dropout=0.2")
-        if name in train_fields:
-            found[0][name] = _value(name, text.strip(), str(train_fields[name].type))
-        elif name in model_fields:
+        if name in model_fields:  # first, for models that draw negatives of their own
             found[1][name] = _value(name, text.strip(), str(model_fields[name].type))
+        elif name in train_fields:
+            found[0][name] = _value(name, text.strip(), str(train_fields[name].type))
         else:
             import difflib
 
@@ -215,6 +267,22 @@ def _fields_with_meaning(kind: type) -> list[tuple[dataclasses.Field[Any], str]]
         if isinstance(statement, ast.AnnAssign) and isinstance(after, ast.Expr):
             meaning[statement.target.id] = " ".join(after.value.value.split())  # type: ignore[union-attr, attr-defined]
     return [(field, meaning.get(field.name, "")) for field in dataclasses.fields(kind)]
+
+
+class _Silent:
+    """A rank that shows nothing: rank 0 shows the run."""
+
+    def __enter__(self) -> _Silent:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Nothing to close."""
+
+    def stepped(self, fraction: float, facts: dict[str, Any]) -> None:
+        """Shown by rank 0."""
+
+    def validated(self, facts: dict[str, Any]) -> None:
+        """Shown by rank 0."""
 
 
 class _Display:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from biqe.graph.index import stable_order
 from biqe.graph.knowledge_graph import Graph
 
 Int = NDArray[np.int32]
@@ -52,10 +53,12 @@ def _build(graph: Graph) -> Adjacency:
     index, count = graph.index, graph.relation_count
     relation = np.repeat(np.arange(count, dtype=np.int32), np.diff(index.relation_offsets))
     # relation_subjects and relation_objects stand by (relation, subject, object): the forward half as it is.
-    backward = np.lexsort((index.relation_subjects, index.relation_objects, relation))
+    # in_subjects stand by (object, relation, subject), so that one stable sort makes the other half of them.
+    backward = stable_order(index.in_relations)
+    objects = np.repeat(np.arange(graph.entity_count, dtype=np.int32), np.diff(index.in_offsets))
     relations = np.concatenate([relation, relation + count])
-    sources = np.concatenate([index.relation_subjects, index.relation_objects[backward]])
-    neighbours = np.concatenate([index.relation_objects, index.relation_subjects[backward]])
+    sources = np.concatenate([index.relation_subjects, objects[backward]])
+    neighbours = np.concatenate([index.relation_objects, index.in_subjects[backward]])
     first = np.ones(len(sources), bool)
     first[1:] = (sources[1:] != sources[:-1]) | (relations[1:] != relations[:-1])
     starts = np.flatnonzero(first)

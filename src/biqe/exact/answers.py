@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from biqe.errors import BiqeError, InvalidOption, VocabularyMismatch
 from biqe.exact.adjacency import Adjacency, adjacency
+from biqe.exact.checkpoint import checkpoint
 from biqe.exact.table import join_table
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
@@ -25,15 +26,15 @@ def answers(graph: Graph, query: BoundQuery) -> list[NDArray[np.int32]]:
 
     A value is true if some match of the whole query in ``graph`` gives it to the target.
     """
+    checkpoint()
     _check_targets(query)
-    queries = QuerySet.of([query])
     table = adjacency(graph)
-    _check(table, queries)
+    _check_one(table, query)
     rows = join_table(table, query, _distinct(query.targets))
     if rows is not None:
         of_target = dict(zip(_distinct(query.targets), rows.T, strict=True))
         return [np.unique(of_target[node]) for node in query.targets]
-    sets = answer_sets(graph, queries, threads=1)
+    sets = answer_sets(graph, QuerySet.of([query]), threads=1)
     every_target = [node for node, value in enumerate(query.nodes) if value == TARGET]
     return [sets[every_target.index(node)] for node in query.targets]
 
@@ -63,9 +64,10 @@ def tuples(graph: Graph, query: BoundQuery, *, limit: int | None = None, max_row
     for option, value in (("limit", limit), ("max_rows", max_rows)):
         if value is not None and value < 0:
             raise InvalidOption(f"{option} must be at least 0. Got {value}")
+    checkpoint()
     _check_targets(query)
     table = adjacency(graph)
-    _check(table, QuerySet.of([query]))
+    _check_one(table, query)
     columns = _distinct(query.targets)
     rows = join_table(table, query, columns)
     if rows is None and not columns:
@@ -131,6 +133,17 @@ def _check_targets(query: BoundQuery) -> None:
         if not 0 <= node < len(query.nodes) or query.nodes[node] != TARGET:
             every_target = [node for node, value in enumerate(query.nodes) if value == TARGET]
             raise InvalidOption(f"targets must be nodes that are marked as targets, here {every_target}. Got {node}")
+
+
+def _check_one(table: Adjacency, query: BoundQuery) -> None:
+    """What ``_check`` refuses; a query that is right is known to be so without arrays being made of it."""
+    entities, relations, count = table.entity_count, len(table.inverse), len(query.nodes)
+    are_nodes_right = all(HIDDEN <= value < entities for value in query.nodes)
+    if not are_nodes_right or not all(
+        0 <= subject < count and 0 <= relation < relations and 0 <= object_ < count
+        for subject, relation, object_ in query.edges
+    ):
+        _check(table, QuerySet.of([query]))
 
 
 def _check(table: Adjacency, queries: QuerySet) -> None:

@@ -181,17 +181,23 @@ def fill_loops(adjacency, sets, row, relation):
 
 
 @kernel
+def _keep_or_drop(bits, members, size, member, stays):
+    """The member goes to place ``size``, or out of the set; returns how many have stayed."""
+    if stays:
+        members[size] = member
+        return size + 1
+    bits[member >> 6] &= ~(_ONE << np.uint64(member & 63))
+    return size
+
+
+@kernel
 def keep_marked(sets, row, marks):
     """Drop the members whose bit in ``marks`` is 0."""
     bits, members = sets.bits[row], sets.members[row]
     size = 0
     for position in range(sets.sizes[row]):
         member = members[position]
-        if has(marks, member):
-            members[size] = member
-            size += 1
-        else:
-            bits[member >> 6] &= ~(_ONE << np.uint64(member & 63))
+        size = _keep_or_drop(bits, members, size, member, has(marks, member))
     sets.sizes[row] = size
 
 
@@ -202,11 +208,7 @@ def keep_slice(sets, row, values, low, high):
     size = 0
     for position in range(sets.sizes[row]):
         member = members[position]
-        if _within(values, low, high, member):
-            members[size] = member
-            size += 1
-        else:
-            bits[member >> 6] &= ~(_ONE << np.uint64(member & 63))
+        size = _keep_or_drop(bits, members, size, member, _within(values, low, high, member))
     sets.sizes[row] = size
 
 
@@ -258,11 +260,8 @@ def keep_joined(adjacency, sets, row, other, relation):
     for position in range(size):
         member = members[position]
         group = group_of(adjacency, relation, np.int64(member))
-        if group >= 0 and (other_size == FREE or _meets(adjacency, group, other_bits, other_members, other_size)):
-            members[kept] = member
-            kept += 1
-        else:
-            bits[member >> 6] &= ~(_ONE << np.uint64(member & 63))
+        stays = group >= 0 and (other_size == FREE or _meets(adjacency, group, other_bits, other_members, other_size))
+        kept = _keep_or_drop(bits, members, kept, member, stays)
     sets.sizes[row] = kept
 
 

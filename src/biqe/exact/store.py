@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,6 +44,15 @@ _NOT_IN_IRI = re.compile(r'[\x00-\x20<>"{}|^`\\%]')
 _BLANK = re.compile(r"_:[A-Za-z0-9]+")
 _ERROR = re.compile(r"error at (\d+):(\d+): (.*)", re.DOTALL)
 _LOCAL_ESCAPE = re.compile(r"\\(.)")
+
+
+class Cut(NamedTuple):
+    """A piece of a query, and text of the store's own language that stands in its place."""
+
+    start: int
+    """Offset in the scanned text."""
+    end: int
+    replacement: str
 
 
 class Term(NamedTuple):
@@ -86,15 +95,21 @@ class ExactStore:
         return store
 
     def query(
-        self, text: str, *, prefixes: Mapping[str, str] | None = None, max_rows: int = MAX_ROWS
+        self,
+        text: str,
+        *,
+        prefixes: Mapping[str, str] | None = None,
+        max_rows: int = MAX_ROWS,
+        cuts: Sequence[Cut] = (),
     ) -> Solutions | bool:
         """Rows of a SELECT; triples of a CONSTRUCT or DESCRIBE as rows; true or false for ASK.
 
-        Text that is no query, or not a read-only one on this graph, is a SparqlSyntax with its place.
+        ``cuts`` are pieces of the text that somebody else has read, and what stands in their place. Text that is no
+        query, or not a read-only one on this graph, is a SparqlSyntax with its place.
         """
         from pyoxigraph import QueryBoolean, QuerySolutions
 
-        rewritten = Rewritten(text, prefixes or {}, self.graph.vocabulary)
+        rewritten = Rewritten(text, prefixes or {}, self.graph.vocabulary, cuts)
         try:
             found: Any = self.store.query(rewritten.text)
             if isinstance(found, QueryBoolean | bool):
@@ -165,10 +180,13 @@ def _term(term: Any) -> Term | None:
 class Rewritten:
     """A query text whose names are the store's: plain and relative names as IRIs, and the graph's prefixes declared."""
 
-    def __init__(self, text: str, prefixes: Mapping[str, str], vocabulary: Vocabulary) -> None:
-        refuse_oversized(text)
-        self.scanned: Scan = scan(text)
-        refuse_unreadable(self.scanned, depth=DEPTH)
+    def __init__(
+        self, text: str, prefixes: Mapping[str, str], vocabulary: Vocabulary, cuts: Sequence[Cut] = ()
+    ) -> None:
+        self.scanned = self._scanned(text)
+        self._words = [
+            word for word in self.scanned.words if not any(cut.start <= word.start < cut.end for cut in cuts)
+        ]
         self._refuse()
         self._vocabulary = vocabulary
         own = prefixes.get("", "")
@@ -179,16 +197,23 @@ class Rewritten:
         pieces, at = [head], 0
         length = len(head)
         self._shifts: list[tuple[int, int]] = [(length, length)]
-        for word, replacement in self._replacements():
-            pieces += (self.scanned.text[at : word.start], replacement)
-            length += word.start - at + len(replacement)
-            at = word.start + len(word.text)
+        renamed = [Cut(word.start, word.start + len(word.text), name) for word, name in self._replacements()]
+        for start, end, replacement in sorted([*renamed, *cuts]):
+            pieces += (self.scanned.text[at:start], replacement)
+            length += start - at + len(replacement)
+            at = end
             self._shifts.append((length, length - at))
         pieces.append(self.scanned.text[at:])
         self.text = "".join(pieces)
 
+    def _scanned(self, text: str) -> Scan:
+        refuse_oversized(text)
+        scanned = scan(text)
+        refuse_unreadable(scanned, depth=DEPTH)
+        return scanned
+
     def _refuse(self) -> None:
-        for word in self.scanned.words:
+        for word in self._words:
             if word.kind == "keyword" and word.text.upper() in _REFUSED:
                 raise syntax_error(
                     self.scanned,
@@ -198,7 +223,7 @@ class Rewritten:
                 )
 
     def _replacements(self) -> Iterator[tuple[Word, str]]:
-        words = self.scanned.words
+        words = self._words
         keywords = {word.text.upper() for word in words if word.kind == "keyword"}
         redeclared = any(
             words[at - 1].text.upper() == "PREFIX" and word.text == ":" for at, word in enumerate(words) if at

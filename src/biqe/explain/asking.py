@@ -1,9 +1,9 @@
 """What a model says about one row of a query, as the user wrote the query.
 
 A model spreads a share of 1 over all rows of a query. A row's share is p(row) = p(first) p(second | first) ...: the
-surest unknown is asked for first, the row's own entity is put in its place, and the others are asked again, with the
-rest of the query as it was read; a model that cannot read that is asked only what still depends on the open unknowns.
-That is what the beam of asking does, along one row; with three unknowns or more it may fill them in another order.
+surest unknown is asked for first, the row's own entity is put in its place, and the others are asked again, with what
+still depends on them and nothing else. That is what the beam of asking does, along one row; with three unknowns or more
+it may fill them in another order.
 
 Parts of a query that do not hang together are asked one by one, and their shares multiplied.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.errors import TooManyPaths, UnsupportedQuery
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge, selected_rows
 from biqe.query.dag import analyse, components
 from biqe.query.orient import orient
 from biqe.query.queryset import QuerySet
@@ -78,13 +78,7 @@ class Asker:
 
         with at_rest(self.model):
             scores = as_array(self.model.scores(self.model.encoder(QuerySet.of(prepared))))
-        order: list[int] = []
-        start = 0
-        for query in prepared:
-            by_node = {node: start + row for row, node in enumerate(sorted(query.targets))}
-            order.extend(by_node[node] for node in query.targets)
-            start += len(by_node)
-        return scores[order]
+        return scores[selected_rows(prepared)]
 
     def link_probabilities(self, links: Sequence[Triple]) -> list[float]:
         """How probable each link (subject, relation, object) is by itself: the object's share when the model is asked
@@ -142,11 +136,8 @@ class Asker:
         self, query: BoundQuery, read: BoundQuery | None, filled: Mapping[int, int], muted: frozenset[int]
     ) -> dict[int, Scores]:
         """Log-probabilities of each open target, given what is filled."""
-        if read is not None:
-            nodes = tuple(filled.get(node, value) for node, value in enumerate(read.nodes))
-            whole = replace(read, nodes=nodes, targets=tuple(node for node in read.targets if node not in filled))
-            if not filled or self.model.supports(whole).yes:
-                return dict(zip(whole.targets, self.log_probabilities([whole]), strict=True))
+        if read is not None and not filled:
+            return dict(zip(read.targets, self.log_probabilities([read]), strict=True))
         found: dict[int, Scores] = {}
         for part in _parts(query, filled):
             hidden = frozenset(slot for slot, node in enumerate(part.places) if node in muted)

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biqe.errors import UnsupportedQuery
 from biqe.exact.answers import tuples
+from biqe.exact.together import largest
 from biqe.explain.asking import Asker, Triple
 from biqe.graph.index import objects
 from biqe.graph.knowledge_graph import Graph
@@ -30,8 +30,6 @@ from biqe.query.dag import components
 
 WITNESSES = 64
 """Ways to satisfy one set of patterns that are weighed against each other."""
-SEARCH = 256
-"""Sets of patterns that are tried in one group."""
 PROPOSALS = 64
 """Entities that are tried for a hidden variable which no stored triple fills."""
 COMBINATIONS = 4096
@@ -129,7 +127,9 @@ class _Search:
     def fill(self, group: tuple[Edge, ...]) -> None:
         """Fill the hidden variables of a group, as well as can be."""
         ways: list[tuple[Filled, list[Edge]]] = []
-        for held in self._largest(group):
+        subsets, are_all = largest(group, self._is_satisfiable)
+        self.is_complete &= are_all
+        for held in subsets:
             missing = [edge for edge in group if edge not in held]
             found = list(self._satisfying(held, WITNESSES + 1 if missing else 1))
             if len(found) > WITNESSES:
@@ -151,32 +151,6 @@ class _Search:
         """The edge with entities at its ends, or NOBODY."""
         ends = [way.get(node, self.filled.get(node, NOBODY)) for node in (edge[0], edge[2])]
         return ends[0], edge[1], ends[1]
-
-    def _largest(self, group: tuple[Edge, ...]) -> list[tuple[Edge, ...]]:
-        """The largest sets of patterns that stored triples satisfy together; at least the empty one."""
-        # What cannot be satisfied alone is in none of them; usually nothing else has to be searched.
-        possible = [edge for edge in group if self._is_satisfiable((edge,))]
-        tried = 0
-        for size in range(len(possible), 0, -1):
-            chosen: list[tuple[Edge, ...]] = []
-            for subset in combinations(possible, size):
-                tried += 1
-                if tried > SEARCH:
-                    self.is_complete = False
-                    return chosen or [self._grown(possible)]
-                if self._is_satisfiable(subset):
-                    chosen.append(subset)
-            if chosen:
-                return chosen
-        return [()]
-
-    def _grown(self, possible: Sequence[Edge]) -> tuple[Edge, ...]:
-        """A set that no further pattern can join."""
-        held: tuple[Edge, ...] = ()
-        for edge in possible:
-            if self._is_satisfiable((*held, edge)):
-                held = (*held, edge)
-        return held
 
     def _is_satisfiable(self, edges: tuple[Edge, ...]) -> bool:
         return next(self._satisfying(edges, 1), None) is not None

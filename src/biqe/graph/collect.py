@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +81,8 @@ class Collector:
     anonymous: dict[tuple[int, str], str] = field(default_factory=dict)
     """Names given to blank nodes without a label, by scope and the parser's own random name."""
     advance: Advance | None = None
+    literals: list[tuple[str, str, Any]] | None = None
+    """Where statements with a literal as object are kept, as name, relation and pyoxigraph literal; None drops them."""
     parts: dict[str, list[Triples]] = field(default_factory=lambda: {"train": [], "valid": [], "test": []})
 
     def add(self, split: str, subjects: Sequence[str], relations: Sequence[str], objects: Sequence[str]) -> None:

@@ -71,6 +71,8 @@ def read_lines(
                 if quad.predicate.value == LABEL:
                     text = " ".join(object_.value.split())
                     into.labels.add(name_of(quad.subject), text, object_.language)
+                if into.literals is not None:
+                    into.literals.append((name_of(quad.subject), quad.predicate.value, object_))
                 continue
             if type(object_) is not NamedNode and type(object_) is not BlankNode:
                 counts.nested += 1

@@ -121,6 +121,17 @@ class QueryModel(nn.Module, ABC):
     from every triple in both directions."""
     uses_answers: ClassVar[bool] = False
     """Whether ``loss`` learns from all answers that a target carries (``Targets.answers``), not from gold alone."""
+    draws_only_weights: ClassVar[bool] = False
+    """Whether making one computes nothing but weights, so that a model to be loaded can be made without computing."""
+    can_sample: ClassVar[bool] = False
+    """Whether ``loss`` can do with a sample of the entities; see ``sample_softmax``."""
+    uses_all_weights: ClassVar[bool] = False
+    """Whether every batch gives every weight that is learnt a gradient; where not, ranks look for those without."""
+    entity_rows: ClassVar[tuple[str, ...]] = ()
+    """Names of the weights with one row an entity that can be split over ranks; see ``split_entities``."""
+    tables: ClassVar[Mapping[str, str]] = {}
+    """Weights with one row for each entity or relation, by name (or pattern of names), and what their rows stand for:
+    entities, relations, directions (relations, then their inverses), or [MASK] and directions. See _warm_start.py."""
     train_defaults: ClassVar[Mapping[str, Any]] = {}
     """Fields of TrainConfig that this model wants otherwise than most do."""
     config: Any
@@ -144,6 +155,15 @@ class QueryModel(nn.Module, ABC):
     def loss(self, batch: Any, *, label_smoothing: float = 0.0) -> torch.Tensor:
         """Mean loss over the targets of a batch whose gold entities are known."""
 
+    def predictions(self, batch: Any) -> int:
+        """How many predictions ``loss`` is the mean over: what a batch counts beside those of other ranks."""
+        return len(batch.targets.gold)
+
+    @property
+    def row_weights(self) -> tuple[str, ...]:
+        """Names of the weights whose gradients are sparse: they hold only the rows that a batch touched."""
+        return ()
+
     @abstractmethod
     def scores(self, batch: Any) -> torch.Tensor:
         """(V, E) log-probabilities: a row for each target, in the order of the batch's queries and nodes."""
@@ -151,6 +171,10 @@ class QueryModel(nn.Module, ABC):
     def trace(self, batch: Any) -> Trace:
         """Scores by the explicit road, with attention. Models without attention refuse."""
         raise UnsupportedQuery(f"{self.name} has no attention to show", hint="ask a biqe model")
+
+    def renamed(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Weights, or averages or moments of weights, that an earlier version saved, under the names of this one."""
+        return dict(tensors)
 
     @classmethod
     def options_from(cls, predictor: QueryModel) -> dict[str, Any]:
@@ -161,6 +185,18 @@ class QueryModel(nn.Module, ABC):
         """Take over what ``predictor`` has learnt, before training. Models that cannot refuse."""
         raise InvalidOption(f"{self.name} cannot start from another model's weights",
                             hint="leave out --start-from")  # fmt: skip
+
+    def sample_softmax(self, graph: Graph, negatives: int) -> None:
+        """From now on, ``loss`` compares with about ``negatives`` entities a batch instead of all; ``graph`` says how
+        often each occurs. Models without a softmax over entities refuse."""
+        raise InvalidOption(f"{self.name} has no softmax over entities that could be sampled",
+                            hint="leave out --softmax")  # fmt: skip
+
+    def split_entities(self, rows: Any) -> None:
+        """Keep only ``rows`` of the weights named in ``entity_rows``; from now on ``loss`` is that of the targets of
+        all ranks, and gives gradients of this rank's targets and rows (see _sharded.py)."""
+        raise InvalidOption(f"the entities of {self.name} cannot be split over ranks",
+                            hint="leave out --shard-entities")  # fmt: skip
 
     def solving(self, **options: Any) -> QueryModel:
         """The same weights with other options of how queries are solved, where a model has such options."""

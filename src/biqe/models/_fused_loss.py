@@ -15,16 +15,27 @@ import torch
 
 CHUNK_BYTES = 8 << 20
 """Size of one buffer of logits. It should stay within the processor's last cache."""
+FEWEST_ROWS = 128
+"""Rows of a chunk where entities are too many for that: each chunk reads the whole table three times, so that a few
+rows at a time wait for memory."""
+MOST_BYTES = 256 << 20
+"""Size that a buffer never exceeds, unless one row does."""
 
 _buffers: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
 
-def _scratch(slot: int, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
+def scratch(slot: int, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
+    """(rows, columns) of a buffer that is made once and used again; one a ``slot`` at a time."""
     key = (slot, dtype)
     buffer = _buffers.get(key)
     if buffer is None or buffer.numel() < rows * columns:
         buffer = _buffers[key] = torch.empty(rows * columns, dtype=dtype)
     return buffer[: rows * columns].view(rows, columns)
+
+
+def rows_at_once(count: int, row_bytes: int) -> int:
+    """Rows of a chunk, of ``count`` in all, where each has ``row_bytes`` of logits."""
+    return max(1, min(count, max(CHUNK_BYTES // row_bytes, min(FEWEST_ROWS, MOST_BYTES // row_bytes))))
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
     ) -> torch.Tensor:
         count, entities = len(hidden), len(weight)
         counts = hidden.new_ones(count) if weights is None else weights  # what each row counts
-        rows = max(1, min(count, CHUNK_BYTES // (entities * hidden.element_size())))
+        rows = rows_at_once(count, entities * hidden.element_size())
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight)
         grad_bias = None if bias is None else torch.zeros_like(bias)
@@ -74,18 +85,18 @@ class _FusedCrossEntropy(torch.autograd.Function):
         borders = offsets[torch.arange(0, count + rows, rows).clamp_max_(count)].tolist()
         for chunk, start in enumerate(range(0, count, rows)):
             part = slice(start, min(start + rows, count))
-            h, scratch = hidden[part], _scratch(0, min(rows, count - start), entities, hidden.dtype)
+            h, buffer = hidden[part], scratch(0, min(rows, count - start), entities, hidden.dtype)
             if bias is None:
-                logits = torch.mm(h, weight.t(), out=scratch)
+                logits = torch.mm(h, weight.t(), out=buffer)
             else:
-                logits = torch.addmm(bias, h, weight.t(), out=scratch)
+                logits = torch.addmm(bias, h, weight.t(), out=buffer)
             if expert is not None and gate is not None:
-                second = torch.mm(expert.hidden[part], expert.weight.t(), out=_scratch(2, len(h), entities, h.dtype))
+                second = torch.mm(expert.hidden[part], expert.weight.t(), out=scratch(2, len(h), entities, h.dtype))
                 logits.addcmul_(second, gate[part])
             true = slice(borders[chunk], borders[chunk + 1])
             answer_logit += logits.view(-1)[places[true]] @ counted_shares[true]
             top, where = logits.max(1, keepdim=True)
-            p = torch.softmax(logits, 1, out=_scratch(1, len(h), entities, h.dtype))
+            p = torch.softmax(logits, 1, out=scratch(1, len(h), entities, h.dtype))
             # The largest logit has probability 1 / sum(exp(logit - top)), which never underflows.
             log_sum[part] = (top - p.gather(1, where).log()).squeeze(1)
             p.view(-1).index_add_(0, places[true], shares[true], alpha=-1)
@@ -93,7 +104,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
             grad_weight.addmm_(p.t(), h if weights is None else h * weights[part].unsqueeze(1))
             if grad_bias is not None:
                 grad_bias.addmv_(p.t(), counts[part])
-            if grad_gate is not None:
+            if grad_gate is not None and gate is not None:
                 grad_gate[part] = torch.linalg.vecdot(p, second).sub_(second.mean(1), alpha=smoothing).unsqueeze(1)
                 if smoothing:
                     answer_logit += smoothing * ((gate[part, 0] * counts[part]) @ second.mean(1))

@@ -25,11 +25,12 @@ how much they count:
     h_0(mask)  += map(q)                                            q: what arrives at the target
     p(e)        = softmax(head(h_mask) . embed(e) + b_e + gate(h_mask) q . complex(e))
 
-While training, the predictor is silent in a share of the queries, so that the encoder learns to do without.
+While training, the predictor is silent in a share of the batches, so that the encoder learns to do without.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,16 +40,21 @@ from numpy.typing import NDArray
 from torch import nn
 
 from biqe.errors import InvalidOption, TooManyPaths
+from biqe.graph.knowledge_graph import Graph
 from biqe.models._complex import ComplEx
 from biqe.models._contract import Paper, QueryModel, Support, Targets, TargetTable, Trace
 from biqe.models._dropout import PooledDropout
 from biqe.models._fused_loss import Expert, fused_soft_cross_entropy, repeat_rows
 from biqe.models._plan import EncodedPlans, PlanBatch, walkable
 from biqe.models._predictor import LinkPredictor, principal
+from biqe.models._sampled_softmax import EntitySampler, sampled_soft_cross_entropy
+from biqe.models._sharded import Rows, SplitEmbedding
+from biqe.models._split_loss import split_soft_cross_entropy
+from biqe.models._token_embedding import draw, embed, parted
 from biqe.query.bound import BoundQuery
 from biqe.query.dag import analyse
 from biqe.query.queryset import QuerySet
-from biqe.query.token_table import FIRST_ENTITY, MASK, TokenTable, token_count, token_table
+from biqe.query.token_table import FIRST_ENTITY, MASK, TokenTable, token_table
 from biqe.query.tokens import tokens
 
 
@@ -81,7 +87,7 @@ class Config:
     predictor_rank: int = 0
     """Rank of the link predictor inside; 0 for none. Set by --start-from."""
     predictor_dropout: float = 0.5
-    """Share of queries for which the link predictor is silent while training."""
+    """Share of batches for which the link predictor is silent while training."""
 
     def __post_init__(self) -> None:
         for name in ("width", "layers", "heads", "feed_forward", "max_position"):
@@ -264,13 +270,26 @@ class BiQE(QueryModel):
 
     summary = "a bidirectional transformer reads the whole query and fills in all targets at once"
     uses_answers = True
+    can_sample = True
+    draws_only_weights = True
+    uses_all_weights = True
+    entity_rows = ("embed_entities.weight", "entity_bias")
+    tables = {
+        "embed_entities.weight": "entities",
+        "embed_others.weight": "mask and directions",
+        "entity_bias": "entities",
+        "predictor.entities": "entities",
+        "predictor.relations": "directions",
+    }
 
     def __init__(self, config: Config, entity_count: int, relation_count: int) -> None:
         super().__init__()
         self.config = config
         self.entity_count = entity_count
         self.relation_count = relation_count
-        self.embed_tokens = nn.Embedding(token_count(entity_count, relation_count), config.width)
+        self.embed_entities = _undrawn(entity_count, config.width)
+        self.embed_others = _undrawn(FIRST_ENTITY + 2 * relation_count, config.width)
+        draw(self.embed_entities, self.embed_others, std=1.0)
         self.embed_positions = nn.Embedding(config.max_position, config.width)
         self.embed_norm = nn.LayerNorm(config.width, eps=1e-12)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
@@ -280,6 +299,8 @@ class BiQE(QueryModel):
             nn.Linear(config.width, config.width), nn.GELU(), nn.LayerNorm(config.width, eps=1e-12)
         )
         self.entity_bias = nn.Parameter(torch.zeros(entity_count))
+        self._sampler: EntitySampler | None = None
+        self._rows: Rows | None = None
         self._reach = min(config.max_position - 1, 12) if config.positions == "structure" else None
         if self._reach is not None:
             self.relative_bias = nn.Embedding(relative_buckets(self._reach), config.heads)
@@ -287,12 +308,23 @@ class BiQE(QueryModel):
             self.predictor = LinkPredictor(config.predictor_rank, entity_count, relation_count)
             self.predictor_in = nn.Linear(2 * config.predictor_rank, config.width)
             self.predictor_gate = nn.Linear(config.width, 1)
-        self.apply(_initialise)
+        draw(self.embed_entities, self.embed_others, std=0.02)
+        self.apply(self._initialise)
         if config.predictor_rank:
             nn.init.zeros_(self.predictor_in.weight)
             nn.init.constant_(self.predictor_gate.bias, 1.0)
         if self._reach is not None:
             nn.init.zeros_(self.relative_bias.weight)
+
+    def _initialise(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Linear | nn.Embedding) and module not in (self.embed_entities, self.embed_others):
+            nn.init.normal_(module.weight, std=0.02)
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
+
+    def renamed(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The one table of tokens that earlier versions saved, in two."""
+        return parted(tensors, self.entity_count)
 
     def supports(self, query: BoundQuery, *, strict: bool = True) -> Support:
         """Acyclic, connected queries whose targets it can tell apart."""
@@ -346,17 +378,17 @@ class BiQE(QueryModel):
             )
         self.predictor.entities.copy_(found.entities)
         self.predictor.relations.copy_(found.relations)
-        last = FIRST_ENTITY + self.entity_count
-        spread = float(self.embed_tokens.weight.std())
-        self.embed_tokens.weight[FIRST_ENTITY:last] = principal(found.entities, self.config.width, spread)
-        self.embed_tokens.weight[last:] = principal(found.relations, self.config.width, spread)
+        spread = float(torch.cat([self.embed_others.weight, self.embed_entities.weight]).std())
+        self.embed_entities.weight.copy_(principal(found.entities, self.config.width, spread))
+        self.embed_others.weight[FIRST_ENTITY:] = principal(found.relations, self.config.width, spread)
 
     def hidden(
         self, batch: Batch, keep: list[torch.Tensor] | None = None, arriving: torch.Tensor | None = None
     ) -> torch.Tensor:
         """(B, T, D) hidden states after the last layer. Attention weights are appended to ``keep``. ``arriving``
         (V, F) is what the link predictor says about each target."""
-        x = self.embed_tokens(batch.tokens) + self.embed_positions(batch.positions)  # (B, T, D)
+        x = embed(batch.tokens, self.embed_entities, self.embed_others)  # (B, T, D)
+        x = x + self.embed_positions(batch.positions)
         if arriving is not None:
             said = self.predictor_in(F.normalize(arriving, dim=1))[batch.mask_targets]  # (n, D)
             x = x.view(-1, x.shape[-1]).index_add(0, batch.masks, said).view(x.shape)
@@ -382,16 +414,13 @@ class BiQE(QueryModel):
         return bias
 
     def _said(self, batch: Batch) -> torch.Tensor | None:
-        """(V, F) what arrives at each target in the link predictor; 0 where it is silent while training."""
+        """(V, F) what arrives at each target in the link predictor; None where it is silent."""
         if batch.plan is None:
             return None
-        arriving = self.predictor.arriving(batch.plan)
-        if self.training and self.config.predictor_dropout:
-            heard = torch.rand(len(batch.rows)) >= self.config.predictor_dropout  # (B,)
-            query = torch.div(batch.masks, batch.tokens.shape[1], rounding_mode="floor")
-            owner = torch.zeros(len(arriving), dtype=torch.long).index_copy_(0, batch.mask_targets, query)  # (V,)
-            arriving = arriving * heard[owner].unsqueeze(1)
-        return arriving
+        # Silence is drawn for a whole batch, which then costs no more than without a predictor.
+        if self.training and float(torch.rand(())) < self.config.predictor_dropout:
+            return None
+        return self.predictor.arriving(batch.plan)
 
     def _at_masks(
         self, batch: Batch, hidden: torch.Tensor, arriving: torch.Tensor | None
@@ -413,22 +442,71 @@ class BiQE(QueryModel):
 
     @property
     def entity_weight(self) -> torch.Tensor:
-        """(E, D) the entities' rows of the token embedding: input and output share them."""
-        return self.embed_tokens.weight[FIRST_ENTITY : FIRST_ENTITY + self.entity_count]
+        """(E, D) the entities' embeddings: input and output share them."""
+        return self.embed_entities.weight
+
+    def sample_softmax(self, graph: Graph, negatives: int) -> None:
+        """From now on, ``loss`` samples entities, and its gradients hold only the rows that it read."""
+        if self._rows is None:
+            self._sampler = EntitySampler.of(graph, negatives)
+        else:  # each rank draws its part of them from its own rows
+            rows = self._rows
+            self._sampler = EntitySampler.of(graph, -(-negatives // rows.world), rows.first, rows.last)
+        self.embed_entities.sparse = True
+
+    def split_entities(self, rows: Rows) -> None:
+        """Keep only ``rows`` of the entities' embeddings and biases. To be called before ``sample_softmax``."""
+        self._rows = rows
+        self.embed_entities = SplitEmbedding(self.embed_entities, rows)
+        self.entity_bias = nn.Parameter(rows.of(self.entity_bias.detach()))
+
+    def predictions(self, batch: Batch) -> int:
+        """One a target, or one a mask where probabilities are averaged."""
+        return len(batch.targets.gold) if self.config.mask_average == "hidden" else len(batch.masks)
+
+    @property
+    def row_weights(self) -> tuple[str, ...]:
+        """The entities' own weights, while entities are sampled."""
+        return () if self._sampler is None else self.entity_rows
 
     def loss(self, batch: Batch, *, label_smoothing: float = 0.0) -> torch.Tensor:
-        """Cross-entropy over all entities, at the targets only."""
+        """Cross-entropy over all entities, or over a sample of them, at the targets only."""
         arriving = self._said(batch)
-        at_masks, expert = self._at_masks(batch, self.hidden(batch, arriving=arriving), arriving)
+        hidden = self.hidden(batch, arriving=arriving)
+        if arriving is None and batch.plan is not None:
+            # Weights that were not asked have a gradient of 0, not none: an optimiser treats the two differently.
+            parts = (*self.predictor_in.parameters(), *self.predictor_gate.parameters())
+            hidden = hidden + 0.0 * torch.stack([part.sum() for part in parts]).sum()
+        at_masks, expert = self._at_masks(batch, hidden, arriving)
         targets = batch.targets
         offsets, answers = targets.offsets, targets.answers
         if offsets is None or answers is None:
             offsets, answers = torch.arange(len(targets.gold) + 1), targets.gold
         if self.config.mask_average == "probability":
             offsets, answers = repeat_rows(offsets, answers, batch.mask_targets)
+        if self._rows is not None:
+            sample = None if self._sampler is None else self._sampler.draw()
+            if expert is None and batch.plan is not None:  # heard on other ranks perhaps, and exchanged with them
+                nothing = at_masks.new_zeros(len(at_masks), 2 * self.config.predictor_rank)
+                expert = Expert(nothing, self.predictor.entities, nothing[:, :1])
+            return split_soft_cross_entropy(
+                at_masks, self.entity_weight, self.entity_bias, offsets, answers, label_smoothing, expert, self._rows,
+                sample,
+            )  # fmt: skip
+        if self._sampler is not None:
+            return sampled_soft_cross_entropy(
+                at_masks, self.entity_weight, self.entity_bias, offsets, answers, self._sampler.draw(), label_smoothing,
+                expert,
+            )  # fmt: skip
         return fused_soft_cross_entropy(
             at_masks, self.entity_weight, self.entity_bias, offsets, answers, label_smoothing, expert
         )
+
+    def at_targets(self, batch: Batch) -> torch.Tensor:
+        """(V, D), one a target, or under mask_average=probability (n, D), one a mask: what entities are compared with.
+        Logits are its products with ``entity_weight``, and ``entity_bias``."""
+        arriving = self._said(batch)
+        return self._at_masks(batch, self.hidden(batch, arriving=arriving), arriving)[0]
 
     def scores(self, batch: Batch) -> torch.Tensor:
         return self._log_probabilities(batch, None)
@@ -458,11 +536,8 @@ def _complex_of(predictor: QueryModel) -> ComplEx:
     return found
 
 
-def _initialise(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=0.02)
-    if isinstance(module, nn.Linear):
-        nn.init.zeros_(module.bias)
+def _undrawn(rows: int, width: int) -> nn.Embedding:
+    return nn.Embedding(rows, width, _weight=torch.empty(rows, width))
 
 
 MODEL = BiQE

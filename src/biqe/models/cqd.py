@@ -108,7 +108,9 @@ class CQD(QueryModel):
 
     name = "cqd"
     summary = "ComplEx link predictor with fuzzy logic over the links of a query (beam or continuous search)"
+    tables = {"predictor.entities": "entities", "predictor.relations": "directions"}
     uses_answers = True
+    uses_all_weights = True
     paper = Paper("Arakelyan, Daza, Minervini, Cochez", 2021, "Complex Query Answering with Neural Link Predictors")
     learns_from = "triples"
     train_defaults: ClassVar[dict[str, Any]] = {

@@ -158,6 +158,7 @@ class GQE(QueryModel):
     name = "gqe"
     paper = Paper("Hamilton, Bajaj, Zitnik, Jurafsky, Leskovec", 2018, "Embedding Logical Queries on Knowledge Graphs")
     summary = "queries as points: an operator for edges, another for conjunctions (GQE, GQE-Double, GQE-MP)"
+    tables = {"entities": "entities", "relations": "directions", "entity_bias": "entities"}
     uses_answers = True
     train_defaults: ClassVar[Mapping[str, Any]] = {
         "learning_rate": 3e-3,

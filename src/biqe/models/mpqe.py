@@ -228,6 +228,7 @@ class MPQE(QueryModel):
     summary = "a relational graph network passes messages through the query graph and reads an embedding out of it"
     uses_answers = True
     train_defaults = {"learning_rate": 5e-3}
+    tables = {"embed_entities": "entities", "layers.*.mixture": "directions", "layers.*.matrices": "directions"}
 
     def __init__(self, config: Config, entity_count: int, relation_count: int) -> None:
         super().__init__()

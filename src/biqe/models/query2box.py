@@ -123,6 +123,7 @@ class Query2Box(QueryModel):
         "Ren, Hu, Leskovec", 2020, "Query2box: Reasoning over Knowledge Graphs in Vector Space Using Box Embeddings"
     )
     summary = "queries as boxes: edges move and widen them, conjunctions intersect them"
+    tables = {"entities": "entities", "centres": "directions", "offsets": "directions"}
     uses_answers = True
     train_defaults: ClassVar[Mapping[str, Any]] = {
         "learning_rate": 2e-3,

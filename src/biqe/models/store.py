@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch.overrides import TorchFunctionMode
 
 from biqe.errors import BiqeError, RunFailed, UnreadableFile
 from biqe.graph.vocabulary import Vocabulary
@@ -87,16 +89,32 @@ def save(
                         hint="free some space, or choose another folder; no file was damaged") from error  # fmt: skip
 
 
+class _Undrawn(TorchFunctionMode):
+    """Initial values are not drawn. On tensors without memory, torch would load its compiler for that, which takes a
+    second and more."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == torch.nn.init.__name__ or func is torch.Tensor.normal_:
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
+
+
 def load(folder: str | os.PathLike[str]) -> LoadedModel:
     """The model in ``folder``, in evaluation mode."""
     folder = Path(folder)
     manifest = read_manifest(folder)
     vocabulary = _read_vocabulary(folder, manifest)
-    model = _catalogue.build(manifest["model"], manifest["config"], manifest["entities"], manifest["relations"])
+    # Drawing a million rows that are replaced at once would take most of the time.
+    hollow = _catalogue.class_of(manifest["model"]).draws_only_weights
+    with torch.device("meta") if hollow else nullcontext(), _Undrawn() if hollow else nullcontext():
+        model = _catalogue.build(manifest["model"], manifest["config"], manifest["entities"], manifest["relations"])
     path = folder / "weights.safetensors"
     tensors = read_tensors(path)
     try:
-        model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+        # Weights are not copied: they stay mapped from the file, copy-on-write, so that processes share them.
+        weights = {name: tensor.float() for name, tensor in model.renamed(tensors).items()}
+        model.load_state_dict(weights, assign=True)
     except RuntimeError as error:
         raise UnreadableFile(f"{path} does not hold the weights that manifest.json describes: {error}") from error
     model.eval()

@@ -226,6 +226,7 @@ class TractOR(QueryModel):
         "Symbolic Querying of Vector Spaces: Probabilistic Databases Meets Relational Embeddings",
     )
     summary = "a mixture of probabilistic databases; the probability of a query has a closed form"
+    tables = {"as_subject": "entities", "own_as_object": "entities", "of_relation": "relations"}
     learns_from = "triples"
     train_defaults = {
         "learning_rate": 2e-2,

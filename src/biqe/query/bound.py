@@ -5,6 +5,7 @@ A node holds an entity id, or TARGET (projected variable, becomes [MASK]), or HI
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 TARGET = -1
@@ -34,3 +35,17 @@ class BoundQuery:
     def anchors(self) -> tuple[int, ...]:
         """Nodes that are constants."""
         return tuple(node for node, value in enumerate(self.nodes) if value >= 0)
+
+
+def selected_rows(queries: Iterable[BoundQuery]) -> list[int]:
+    """For each target of each query in SELECT order, its row in a table that has the targets by ascending node.
+
+    >>> selected_rows([BoundQuery((-1, -1), (), (1, 0)), BoundQuery((-1,), (), (0,))])
+    [1, 0, 2]
+    """
+    rows: list[int] = []
+    for query in queries:
+        first = len(rows)
+        places = {node: first + place for place, node in enumerate(sorted(query.targets))}
+        rows += [places[node] for node in query.targets]
+    return rows

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from biqe.query.ast import Entity, Variable
 
@@ -115,23 +116,24 @@ class Not:
 
 
 @dataclass(frozen=True)
-class AllOf:
+class _Joined:
+    parts: tuple[Condition, ...]
+    sign: ClassVar[str]
+
+    def __str__(self) -> str:
+        return f" {self.sign} ".join(f"({part})" for part in self.parts)
+
+
+class AllOf(_Joined):
     """All of the parts; true where there is none."""
 
-    parts: tuple[Condition, ...]
-
-    def __str__(self) -> str:
-        return " && ".join(f"({part})" for part in self.parts)
+    sign = "&&"
 
 
-@dataclass(frozen=True)
-class AnyOf:
+class AnyOf(_Joined):
     """Any of the parts; false where there is none."""
 
-    parts: tuple[Condition, ...]
-
-    def __str__(self) -> str:
-        return " || ".join(f"({part})" for part in self.parts)
+    sign = "||"
 
 
 Condition = Compare | OneOf | Matches | Holds | IsIri | Not | AllOf | AnyOf

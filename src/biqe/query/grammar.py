@@ -7,11 +7,17 @@ sixty of them at every term. And only supported clauses are joined, so no altern
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyparsing import ParserElement
+
+
+PARSING = threading.RLock()
+"""To be held while the grammar is made or read with: pyparsing simplifies productions, and finds out how many
+arguments their actions take, when they are first used. Two threads that do so at once leave them broken for good."""
 
 
 @cache
@@ -51,7 +57,6 @@ def grammar() -> ParserElement:
     ask = Comp("AskQuery", Suppress(CaselessKeyword("ASK")) + where + sparql.ValuesClause)
     # [2] Query ::= Prologue ( SelectQuery | AskQuery ). Tabs are kept, else every place after a tab would be wrong.
     query = (sparql.Prologue + (select | ask)).parse_with_tabs()
-    # pyparsing simplifies a grammar when it is first used; done here, no two threads ever do it at once.
     query.streamline()
     return query
 

@@ -10,11 +10,12 @@ docs/concepts/sparql.md describes the subset.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NoReturn
 
 from biqe.errors import SparqlSyntax
 from biqe.query.ast import Query
-from biqe.query.grammar import filter_clause, grammar
+from biqe.query.grammar import PARSING, filter_clause, grammar
 from biqe.query.names import PLAIN, QueryNames
 from biqe.query.question import Question
 from biqe.query.scan import TERMS, Scan, Word, scan
@@ -22,6 +23,12 @@ from biqe.query.subset import PATTERNS, refuse_oversized, refuse_unsupported, sh
 from biqe.query.translate import Translation
 
 __all__ = ["PLAIN", "parse", "parse_question"]
+
+
+REMEMBERED = 256
+"""Texts that need not be parsed when they are asked again."""
+REMEMBERED_LENGTH = 5_000
+"""Characters of the longest of them."""
 
 
 def parse_question(text: str, *, prefixes: Mapping[str, str] | None = None) -> Question:
@@ -38,11 +45,22 @@ def parse_question(text: str, *, prefixes: Mapping[str, str] | None = None) -> Q
     hint: ask two queries, with and without the optional patterns; supported are SELECT, ...
     """
     refuse_oversized(text)
+    if len(text) > REMEMBERED_LENGTH:
+        return _parsed(text, tuple((prefixes or {}).items()))
+    return _remembered(text, tuple((prefixes or {}).items()))
+
+
+def _parsed(text: str, prefixes: tuple[tuple[str, str], ...]) -> Question:
     scanned = scan(text)
     refuse_unsupported(scanned)
-    prologue, tree = _tree(scanned)
-    names = QueryNames.of(prologue, prefixes or {}, scanned)
+    with PARSING:
+        prologue, tree = _tree(scanned)
+    names = QueryNames.of(prologue, dict(prefixes), scanned)
     return Translation(scanned, names).question(tree)
+
+
+_remembered = lru_cache(maxsize=REMEMBERED)(_parsed)
+"""Questions are not changed once they are made, so those who ask the same text share one."""
 
 
 def parse(text: str, *, prefixes: Mapping[str, str] | None = None) -> Query:

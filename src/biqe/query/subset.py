@@ -100,9 +100,9 @@ def refuse_oversized(text: str) -> None:
         )
 
 
-def refuse_unreadable(scanned: Scan, *, depth: int = MAX_DEPTH) -> None:
+def refuse_unreadable(scanned: Scan, *, depth: int = MAX_DEPTH, words: int = MAX_WORDS) -> None:
     """SparqlSyntax for what no SPARQL text may have, or not so much of: what the exact store refuses too."""
-    _refuse_sizes(scanned)
+    _refuse_sizes(scanned, words)
     _refuse_brackets(scanned, depth)
 
 
@@ -114,15 +114,15 @@ def refuse_unsupported(scanned: Scan) -> None:
     _refuse_brackets(scanned, MAX_DEPTH)
 
 
-def _refuse_sizes(scanned: Scan) -> None:
+def _refuse_sizes(scanned: Scan, words: int = MAX_WORDS) -> None:
     broken = _SURROGATE.search(scanned.text)
     if broken is not None:
         raise syntax_error(scanned, broken.start(), "this is half of a character (a surrogate)", hint="write UTF-8")
-    if len(scanned.words) > MAX_WORDS:
+    if len(scanned.words) > words:
         raise syntax_error(
             scanned,
-            scanned.words[MAX_WORDS].start,
-            f"the query has {len(scanned.words):,} words; at most {MAX_WORDS:,} are read",
+            scanned.words[words].start,
+            f"the query has {len(scanned.words):,} words; at most {words:,} are read",
             hint="ask a smaller query",
         )
     if not scanned.words:

@@ -45,6 +45,21 @@ def _next_edge(edges, node, start, last):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _has_incoming(edges, first, last, nodes):  # type: ignore[no-untyped-def]
+    """(nodes,) whether an edge leads to each node: it is no root then."""
+    found = np.zeros(nodes, np.bool_)
+    for edge in range(first, last):
+        found[edges[edge, 2]] = True
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _start(edges, first, last, root):  # type: ignore[no-untyped-def]
+    """Depth, node and next edge at the start of a walk; see ``_go_on``."""
+    return 0, root, _next_edge(edges, root, first, last)
+
+
+@njit(cache=True, nogil=True)
 def _go_on(edges, first, last, stack, depth, edge):  # type: ignore[no-untyped-def]
     """One step of the walk over all paths from a root, depth first: down ``edge``, or back up where it is ``last``.
 
@@ -77,18 +92,14 @@ def count_tokens(node_offsets, nodes, edge_offsets, edges, path_cap):  # type: i
         if not _is_acyclic(edges, first, last, count):
             lengths[row] = CYCLIC
             continue
-        has_incoming = np.zeros(count, np.bool_)
-        for edge in range(first, last):
-            has_incoming[edges[edge, 2]] = True
+        has_incoming = _has_incoming(edges, first, last, count)
         stack = np.empty(count + 1, np.int64)
         paths = 0
         total = 0
         for root in range(count):
             if has_incoming[root]:
                 continue
-            depth = 0
-            node = root
-            edge = _next_edge(edges, node, first, last)
+            depth, node, edge = _start(edges, first, last, root)
             while True:
                 if _is_leaf(edges, first, last, node, edge):
                     paths += 1
@@ -114,9 +125,7 @@ def fill_tokens(  # type: ignore[no-untyped-def]
     for row in range(len(node_offsets) - 1):
         base, count = node_offsets[row], node_offsets[row + 1] - node_offsets[row]
         first, last = edge_offsets[row], edge_offsets[row + 1]
-        has_incoming = np.zeros(count, np.bool_)
-        for edge in range(first, last):
-            has_incoming[edges[edge, 2]] = True
+        has_incoming = _has_incoming(edges, first, last, count)
         target_number = np.full(count, -1, np.int32)
         number = 0
         for node in range(count):
@@ -129,9 +138,7 @@ def fill_tokens(  # type: ignore[no-untyped-def]
         for root in range(count):
             if has_incoming[root]:
                 continue
-            depth = 0
-            node = root
-            edge = _next_edge(edges, node, first, last)
+            depth, node, edge = _start(edges, first, last, root)
             while True:
                 if _is_leaf(edges, first, last, node, edge):
                     # A leaf: write the path from here back to the root.

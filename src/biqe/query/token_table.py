@@ -7,6 +7,7 @@ out for a tied embedding: 0 is [MASK], then the entities, then the relations and
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,10 +65,11 @@ def token_table(
 ) -> TokenTable:
     """Tokens of every query. Cyclic queries and those over ``path_cap`` paths are refused, by number.
 
-    ``compiled`` chooses the road, by size where None; the result is the same.
+    ``compiled`` chooses the road, where None by size and by whether the kernels are at hand; the result is the same.
     """
     if compiled is None:
-        compiled = len(queries) >= COMPILED_FROM
+        # A first question does not wait for kernels to load; a server, which has them, does not go the slow road.
+        compiled = len(queries) >= COMPILED_FROM or "biqe.query.token_kernels" in sys.modules
     return (_compiled if compiled else _plain)(queries, entities, path_cap)
 
 

@@ -51,6 +51,9 @@ class Watcher(Listener, Protocol):
     def doing(self, step: str) -> None:
         """What is being done now."""
 
+    def ranked(self, done: int, total: int) -> None:
+        """So many of the queries have been ranked."""
+
     def ended(self, job: Job, state: str, reason: str) -> None:
         """A job is done, failed, or could not begin."""
 

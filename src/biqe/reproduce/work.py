@@ -14,6 +14,7 @@ from biqe.evaluate.attention import attention_shares, draw
 from biqe.evaluate.loop import evaluate, evaluate_bio, evaluate_q2b, fingerprint
 from biqe.evaluate.one_at_a_time import OneAtATime, one_at_a_time
 from biqe.evaluate.sample import sample
+from biqe.evaluate.scoring import Progress
 from biqe.evaluate.timing import time_per_query
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import union
@@ -87,22 +88,23 @@ def work(job: Job, desk: Desk) -> Outcome:
         model = model.solving(**job.recipe.solving)
         trained = replace(trained, loaded=replace(trained.loaded, model=model))
     model.use_graph(_known(opened, job.split))
-    WORK[job.recipe.job](job, opened, trained, outcome)
+    WORK[job.recipe.job](job, opened, trained, outcome, desk.watcher.ranked)
     outcome.seconds["evaluate"] = round(time.perf_counter() - begin, 1)
     return outcome
 
 
-def _rank(job: Job, opened: OpenBenchmark, trained: Trained, outcome: Outcome) -> None:
+def _rank(job: Job, opened: OpenBenchmark, trained: Trained, outcome: Outcome, progress: Progress) -> None:
     """Rank the split's queries by the benchmark's own protocol."""
     model, asked = trained.loaded.model, opened.queries(job.split)
     if isinstance(asked, ShapedQueries):
         questions = asked if job.sample is None else sample(asked, job.sample)
-        outcome.add(opened.protocol, _rank_questions(model, questions, opened))
+        outcome.add(opened.protocol, _rank_questions(model, questions, opened, progress))
         _time(job, sample(questions, TIMED_BATCH), model, outcome, "all")
         return
     queries = _targets(job, opened)
     for filter_graph in job.recipe.filters:
-        outcome.add(f"cq-{filter_graph}", evaluate(model, queries, filter_graph=filter_graph), filter_graph)
+        found = evaluate(model, queries, filter_graph=filter_graph, progress=progress)
+        outcome.add(f"cq-{filter_graph}", found, filter_graph)
     _time(job, sample(queries, TIMED_BATCH), model, outcome, job.recipe.filters[0])
     learnt = opened.train_queries()
     if isinstance(learnt, QuerySet) and "complete" in learnt.filters:
@@ -118,16 +120,16 @@ def _time(job: Job, queries: QuerySet | ShapedQueries, model: QueryModel, outcom
     outcome.reports["timing"] = timing.to_json()
 
 
-def _one_at_a_time(job: Job, opened: OpenBenchmark, trained: Trained, outcome: Outcome) -> None:
+def _one_at_a_time(job: Job, opened: OpenBenchmark, trained: Trained, outcome: Outcome, progress: Progress) -> None:
     """Rank targets from the source on, each with the predictions before it filled in."""
     queries = _targets(job, opened)
     for filter_graph in job.recipe.filters:
-        found = one_at_a_time(trained.loaded.model, queries, filter_graph=filter_graph)
+        found = one_at_a_time(trained.loaded.model, queries, filter_graph=filter_graph, progress=progress)
         outcome.add(f"one-at-a-time-{filter_graph}", found, filter_graph)
     outcome.fingerprints["queries"] = fingerprint(queries)
 
 
-def _attention(job: Job, opened: OpenBenchmark, trained: Trained, outcome: Outcome) -> None:
+def _attention(job: Job, opened: OpenBenchmark, trained: Trained, outcome: Outcome, progress: Progress) -> None:
     """Share of attention on what is neither ancestor nor descendant, and a picture of one query."""
     queries = _targets(job, opened)
     model = trained.loaded.model
@@ -164,7 +166,7 @@ def _statistics(job: Job, opened: OpenBenchmark, outcome: Outcome) -> None:
         outcome.reports[split] = counted
 
 
-WORK: dict[str, Callable[[Job, OpenBenchmark, Trained, Outcome], None]] = {
+WORK: dict[str, Callable[[Job, OpenBenchmark, Trained, Outcome, Progress], None]] = {
     "rank": _rank,
     "one-at-a-time": _one_at_a_time,
     "attention": _attention,
@@ -172,10 +174,10 @@ WORK: dict[str, Callable[[Job, OpenBenchmark, Trained, Outcome], None]] = {
 """By the recipe's ``job``."""
 
 
-def _rank_questions(model: QueryModel, questions: ShapedQueries, opened: OpenBenchmark) -> Report:
+def _rank_questions(model: QueryModel, questions: ShapedQueries, opened: OpenBenchmark, progress: Progress) -> Report:
     if opened.protocol == "bio":
-        return evaluate_bio(model, questions)
-    return evaluate_q2b(model, questions, candidates=opened.candidates)
+        return evaluate_bio(model, questions, progress=progress)
+    return evaluate_q2b(model, questions, candidates=opened.candidates, progress=progress)
 
 
 def _targets(job: Job, opened: OpenBenchmark) -> QuerySet:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,7 +17,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from biqe.errors import RunFailed, UnreadableFile
+from biqe.models._contract import QueryModel
+from biqe.models._sharded import SplitTable
 from biqe.models.store import read_tensors, write_tensors
+from biqe.train import split_checkpoint
+from biqe.train.ranks import Ranks
+from biqe.train.split_checkpoint import FADED
 
 KEPT = 2
 
@@ -50,12 +56,7 @@ def save(
     optimizer: torch.optim.Optimizer,
 ) -> Path:
     """Write the state; the name carries the step."""
-    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    tensors |= {f"average.{name}": tensor for name, tensor in average.items()}
-    for name, parameter in model.named_parameters():
-        for key, value in optimizer.state[parameter].items():
-            tensors[f"optimizer.{key}.{name}"] = value
-    tensors["random"] = torch.get_rng_state()
+    tensors = _tensors(model, average, optimizer)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{place.step:09d}.safetensors"
     try:
@@ -65,46 +66,124 @@ def save(
             f"cannot write checkpoint {path}: {error.strerror or error}",
             hint="free some space, then continue with --resume; the checkpoint before it is whole",
         ) from error
-    for old in sorted(folder.glob("step-*.safetensors"))[:-KEPT]:
-        old.unlink(missing_ok=True)
+    _forget_old(folder)
     return path
+
+
+def save_split(
+    folder: Path,
+    place: Place,
+    model: torch.nn.Module,
+    average: dict[str, torch.Tensor],
+    optimizer: torch.optim.Optimizer,
+    table: SplitTable,
+    ranks: Ranks,
+) -> None:
+    """Write the state of a model that is split over ``ranks``, on all of them at once, as a folder."""
+    split_checkpoint.save(folder, asdict(place), _tensors(model, average, optimizer), table, ranks)
+    if ranks.first:
+        _forget_old(folder)
+
+
+def _tensors(
+    model: torch.nn.Module, average: dict[str, torch.Tensor], optimizer: torch.optim.Optimizer
+) -> dict[str, torch.Tensor]:
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors |= {f"average.{name}": tensor for name, tensor in average.items()}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state[parameter].items():
+            tensors[f"optimizer.{key}.{name}"] = value
+    tensors["random"] = torch.get_rng_state()
+    return tensors
+
+
+def _saved(folder: Path) -> list[Path]:
+    """Checkpoints, oldest first: files, and folders of a split model."""
+    return sorted(folder.glob("step-*"), key=lambda path: path.name.partition(".")[0])
+
+
+def _removed(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _forget_old(folder: Path) -> None:
+    for old in _saved(folder)[:-KEPT]:
+        _removed(old)
 
 
 def latest(folder: Path) -> Path | None:
     """The newest checkpoint, or None. Leftovers of a write that was cut short are removed."""
     for partial in folder.glob(".step-*.partial"):
-        partial.unlink(missing_ok=True)
-    files = sorted(folder.glob("step-*.safetensors"))
-    return files[-1] if files else None
+        _removed(partial)
+    saved = _saved(folder)
+    return saved[-1] if saved else None
+
+
+def newest(folder: Path, ranks: Ranks) -> Path | None:
+    """The checkpoint that rank 0 sees as the latest, on every rank."""
+
+    def name() -> str | None:
+        found = latest(folder)
+        return None if found is None else found.name
+
+    found = ranks.from_first(name)
+    return None if found is None else folder / found
 
 
 def read_place(path: Path) -> Place:
     """Where the run stood when the checkpoint was written."""
     try:
+        if path.is_dir():
+            return Place(**split_checkpoint.read_place(path))  # type: ignore[arg-type]
         with safe_open(os.fspath(path), "pt") as file:
             return Place(**json.loads((file.metadata() or {})["place"]))
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise UnreadableFile(f"{path} is not a checkpoint: {error}") from error
 
 
-def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Place, dict[str, torch.Tensor]]:
-    """Put the state back into ``model``, ``optimizer`` and the random generator; the place and the average."""
-    place, tensors = read_place(path), read_tensors(path)
+def load(
+    path: Path, model: QueryModel, optimizer: torch.optim.Optimizer, table: SplitTable | None = None
+) -> tuple[Place, dict[str, torch.Tensor]]:
+    """Put the state back into ``model``, ``optimizer`` and the random generator; the place and the average.
+
+    With ``table``, the model holds some rows of its entities only, and gets these, whether the checkpoint was written
+    by as many ranks, by others, or by one.
+    """
+    place = read_place(path)
+    tensors = split_checkpoint.read(path, table) if path.is_dir() else read_tensors(path)
     try:
         parts: dict[str, dict[str, torch.Tensor]] = {"model": {}, "average": {}}
-        moments: dict[str, dict[str, torch.Tensor]] = {}
+        moments: dict[str, dict[str, torch.Tensor]] = {}  # by kind of moment, then by weight
         for key, tensor in tensors.items():
             kind, _, name = key.partition(".")
             if kind == "optimizer":
                 moment, _, owner = name.partition(".")
-                moments.setdefault(owner, {})[moment] = tensor
+                moments.setdefault(moment, {})[owner] = tensor
             elif kind in parts:
                 parts[kind][name] = tensor
-        model.load_state_dict(parts["model"])
+        model.load_state_dict(_own_rows(model.renamed(parts["model"]), table))
+        moments = {moment: _own_rows(model.renamed(owners), table) for moment, owners in moments.items()}
         for name, parameter in model.named_parameters():
-            if name in moments:
-                optimizer.state[parameter] = moments[name]
+            found = {moment: owners[name] for moment, owners in moments.items() if name in owners}
+            if found:
+                optimizer.state[parameter] = found
         torch.set_rng_state(tensors["random"])
     except (KeyError, RuntimeError) as error:
         raise UnreadableFile(f"{path} is not a checkpoint of this run: {error}") from error
-    return place, parts["average"]
+    return place, _own_rows(model.renamed(parts["average"]), table)
+
+
+def _own_rows(tensors: dict[str, torch.Tensor], table: SplitTable | None) -> dict[str, torch.Tensor]:
+    """``tensors`` by the names of weights, with this rank's rows of those that are split and still whole."""
+    if table is None:
+        return tensors
+    rows = table.rows
+    return {
+        name: rows.of(tensor)
+        if name.removeprefix(FADED) in table.names and tensor.dim() and len(tensor) == rows.count
+        else tensor
+        for name, tensor in tensors.items()
+    }

@@ -22,6 +22,8 @@ class TrainConfig:
     """Of weights, mining, order and dropout."""
     online: bool = True
     """Mine fresh paths and DAGs every epoch (online), or use those of the query set (fixed)."""
+    triples: int = 0
+    """Triples of an epoch, drawn anew for each, so that a huge graph's need not all be held as queries; 0 takes all."""
     paths: int = 50_000
     """Paths mined for each epoch, when online."""
     dags: int = 50_000
@@ -43,9 +45,14 @@ class TrainConfig:
     reveal_share: float = 0.1
     """Share of mined queries in which some targets are given, as when answers are filled in one by one."""
     batch_tokens: int = 6000
-    """Tokens a step."""
+    """Tokens a step, over all ranks."""
     batch_queries: int = 1200
-    """Queries a step, at most."""
+    """Queries a step, at most, over all ranks."""
+    softmax: str = "auto"
+    """What a target is compared with: full (all entities), sampled (some, drawn anew each step), or auto, which samples
+    where there are 100,000 entities or more and the model can."""
+    negatives: int = 8192
+    """With softmax=sampled: entities drawn a step."""
     optimizer: str = "adamw"
     """adamw, or adagrad as link predictors are trained with."""
     learning_rate: float = 1e-3
@@ -69,19 +76,24 @@ class TrainConfig:
     checkpoint_minutes: float = 3.0
     """How often the whole state is written, besides at every validation."""
     threads: int = 0
-    """Processor threads; 0 takes all cores."""
+    """Processor threads of a rank; 0 shares all cores among the ranks of a machine."""
+    shard_entities: bool = False
+    """Under torchrun: split the entities' embeddings and the softmax over the ranks."""
+    rank_timeout: float = 600.0
+    """Under torchrun: seconds that a rank waits for the others before it gives up. Validation must be quicker."""
 
     def __post_init__(self) -> None:
         if (self.minutes is None) == (self.epochs is None):
             raise InvalidOption("a run needs either 'minutes' or 'epochs', not both and not neither",
                                 hint="for example --minutes 10")  # fmt: skip
-        for name in ("minutes", "epochs", "learning_rate", "clip", "checkpoint_minutes"):
+        for name in ("minutes", "epochs", "learning_rate", "clip", "checkpoint_minutes", "rank_timeout"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidOption(f"{name!r} must be above 0. Got {value}")
         for name, allowed in (
             ("clock", ("wall", "processor")),
             ("answers", ("one", "all")),
+            ("softmax", ("full", "sampled", "auto")),
             ("optimizer", ("adamw", "adagrad")),
         ):
             if getattr(self, name) not in allowed:
@@ -93,10 +105,21 @@ class TrainConfig:
             "validation_queries",
             "set_queries",
             "triple_answers",
+            "negatives",
         ):
             if getattr(self, name) < 1:
                 raise InvalidOption(f"{name!r} must be at least 1. Got {getattr(self, name)}")
-        for name in ("paths", "dags", "warmup_steps", "weight_decay", "patience", "threads", "seed", "most_answers"):
+        for name in (
+            "triples",
+            "paths",
+            "dags",
+            "warmup_steps",
+            "weight_decay",
+            "patience",
+            "threads",
+            "seed",
+            "most_answers",
+        ):
             if getattr(self, name) < 0:
                 raise InvalidOption(f"{name!r} must not be negative. Got {getattr(self, name)}")
         for name in ("inverse_share", "hide_share", "reveal_share"):

@@ -3,6 +3,9 @@
 Each step: a batch of one size, the loss at its targets, AdamW or Adagrad with warm-up and linear decay to 0 over
 the run, a running average of the weights. Now and then: a validation of that average, whose best is kept as the
 run's model; a checkpoint of everything.
+
+Where several ranks train together, all of them go through this loop in step. Rank 0's clock is the clock of all, and
+it alone validates, writes and shows; the others learn from it what was decided.
 """
 
 from __future__ import annotations
@@ -19,10 +22,15 @@ import torch
 from biqe.errors import RunFailed
 from biqe.evaluate.machine import peak_resident_bytes
 from biqe.models._contract import QueryModel
+from biqe.models._sharded import SplitTable
 from biqe.train import checkpoint
+from biqe.train.average import RunningAverage
 from biqe.train.checkpoint import Place
 from biqe.train.config import TrainConfig
 from biqe.train.memory import Fragments, resident_bytes
+from biqe.train.optimizers import clip_gradients, learnt, optimizer_of
+from biqe.train.ranks import ALONE, Pulse, Ranks, exchange
+from biqe.train.replicas import Replicas
 from biqe.train.run import Run
 from biqe.train.stream import Stream
 
@@ -59,25 +67,35 @@ def train(
     validate: Callable[[QueryModel], dict[str, float]],
     keep: Callable[[dict[str, torch.Tensor], dict[str, Any]], None],
     listener: Listener,
+    ranks: Ranks = ALONE,
+    split: SplitTable | None = None,
 ) -> Result:
     """Train ``model`` from the run's last checkpoint, or from the start, to the end of the run.
 
     ``validate`` gives metrics, of which the first chooses the best model; ``keep`` writes weights as the run's model.
-    Ctrl-C, or a polite kill, ends the loop after the step under way, with a checkpoint.
+    Ctrl-C, or a polite kill, ends the loop after the step under way, with a checkpoint. ``split`` says which weights of
+    ``model`` are split over the ranks, and how.
     """
     config = run.train_config
-    optimizer = _optimizer(model, config)
-    place, average = Place(), {name: weight.detach().clone() for name, weight in _learnt(model).items()}
-    newest = checkpoint.latest(run.checkpoints)
+    optimizer = optimizer_of(model, config)
+    place, average = Place(), RunningAverage(model)
+    newest = checkpoint.newest(run.checkpoints, ranks)
     if newest is not None:
-        place, average = checkpoint.load(newest, model, optimizer)
+        place, saved = ranks.all_or_none(lambda: checkpoint.load(newest, model, optimizer, split))
+        average = RunningAverage(model, saved)
         run.log("resumed", step=place.step, epoch=place.epoch, seconds=round(place.seconds, 1))
+    replicas = Replicas(model, ranks, () if split is None else split.names) if ranks.several else None
     clock, memory = _Clock(place, config.clock), Fragments()
+    if ranks.several:
+        clock.agree(place.seconds)
     result = Result(place, "finished")
 
     def save() -> None:
         place.seconds = clock.seconds()
-        checkpoint.save(run.checkpoints, place, model, average, optimizer)
+        if split is not None:
+            checkpoint.save_split(run.checkpoints, place, model, average.tensors(), optimizer, split, ranks)
+        else:
+            ranks.from_first(lambda: checkpoint.save(run.checkpoints, place, model, average.tensors(), optimizer).name)
         run.log("checkpoint", step=place.step, epoch=place.epoch, seconds=round(place.seconds, 1))
         clock.saved = time.monotonic()
 
@@ -89,24 +107,33 @@ def train(
         listener.stepped(fraction, facts)
 
     def check(fraction: float) -> bool:
-        """Validate the average; whether the run goes on."""
+        """Validate the average, on rank 0; whether the run goes on, on every rank."""
         if clock.counted:
             report(fraction)
         memory.release()
-        own = {name: weight.detach().clone() for name, weight in _learnt(model).items()}
-        model.load_state_dict(average, strict=False)
-        model.eval()
-        with torch.inference_mode():
-            metrics = validate(model)
-        model.load_state_dict(own, strict=False)
-        model.train()
         place.validations += 1
+        averaged = average.weights()
+        if split is None:
+            return ranks.from_first(lambda: judge(fraction, model, averaged))
+        with exchange("gathering the weights to validate"):
+            whole = split.gathered({**model.state_dict(), **averaged})
+        return ranks.from_first(lambda: judge(fraction, split.whole_model(whole), whole))
+
+    def judge(fraction: float, judged: QueryModel, averaged: dict[str, torch.Tensor]) -> bool:
+        """Validate ``averaged`` in the place of the weights of ``judged``; whether the run goes on."""
+        own = {name: weight.detach().clone() for name, weight in learnt(judged).items()} if judged is model else {}
+        judged.load_state_dict(averaged, strict=False)
+        judged.eval()
+        with torch.inference_mode():
+            metrics = validate(judged)
+        judged.load_state_dict(own, strict=False)
+        judged.train()
         place.since_best += 1
         chosen_by = next(iter(metrics.values()))
         if chosen_by > place.best:
             place.best, place.since_best = chosen_by, 0
             result.metrics = metrics
-            keep({**model.state_dict(), **average}, {"step": place.step, "epoch": place.epoch, **metrics})
+            keep({**judged.state_dict(), **averaged}, {"step": place.step, "epoch": place.epoch, **metrics})
         facts = {"step": place.step, "epoch": place.epoch, "seconds": round(clock.seconds(), 1),
                  "fraction": round(fraction, 4), **metrics, "best": place.best}  # fmt: skip
         run.log("validation", **facts)
@@ -115,19 +142,26 @@ def train(
 
     model.train()
     torch.set_flush_denormal(True)  # moments of rarely seen entities decay into denormals, which are slow
-    stop = _StopSignals()
+    # torchrun passes on a signal that the terminal has sent already: a second one means nothing there.
+    stop = _StopSignals(patient=ranks.several)
     try:
         while (fraction := _fraction(config, place.epoch, clock)) < 1.0:
             epoch = stream.epoch(place.epoch)
             for queries, batch in epoch.from_batch(place.batch):
+                if ranks.several:
+                    pulse = ranks.pulse(predictions=model.predictions(batch), queries=queries, seconds=clock.live(),
+                                        stop=stop.asked, save=clock.save_due(config))  # fmt: skip
+                    clock.agree(pulse.seconds)
+                else:
+                    pulse = None
                 fraction = _fraction(config, place.epoch + place.batch / len(epoch), clock)
                 if fraction >= 1.0:
                     break
-                loss = _step(model, batch, optimizer, average, config, place, fraction)
+                loss = _step(model, batch, optimizer, average, config, place, fraction, replicas, pulse)
                 place.step += 1
                 place.batch += 1
-                clock.count(queries, loss)
-                if stop.asked:
+                clock.count(queries if pulse is None else pulse.queries, loss)
+                if stop.asked if pulse is None else pulse.stop:
                     result.reason = "interrupted"
                     break
                 memory.stepped()
@@ -140,7 +174,7 @@ def train(
                     if not go_on:
                         result.reason = "stopped early"
                         break
-                elif time.monotonic() - clock.saved > 60 * config.checkpoint_minutes:
+                elif clock.save_due(config) if pulse is None else pulse.save:
                     save()
             if result.reason != "finished" or fraction >= 1.0:
                 break
@@ -163,15 +197,17 @@ class _StopSignals:
     Handlers are set even where the interrupt was ignored before, as shells do for programs in the background.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patient: bool = False) -> None:
+        """``patient``: however often it is asked, the step is ended first."""
         self.asked = False
+        self._patient = patient
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._note)
 
     def _note(self, number: int, frame: Any) -> None:
-        if self.asked:
+        if self.asked and not self._patient:
             raise KeyboardInterrupt
         self.asked = True
 
@@ -185,43 +221,34 @@ def _step(
     model: QueryModel,
     batch: Any,
     optimizer: torch.optim.Optimizer,
-    average: dict[str, torch.Tensor],
+    average: RunningAverage,
     config: TrainConfig,
     place: Place,
     fraction: float,
+    replicas: Replicas | None = None,
+    pulse: Pulse | None = None,
 ) -> float:
-    """One step; its loss."""
+    """One step; its loss. With several ranks, of this rank's queries, unless the table of entities is split."""
     rate = config.learning_rate * min(1.0, (place.step + 1) / max(1, config.warmup_steps)) * (1.0 - fraction)
     for group in optimizer.param_groups:
         group["lr"] = rate
-    loss = model.loss(batch, label_smoothing=config.label_smoothing)
-    optimizer.zero_grad(set_to_none=False)
-    loss.backward()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+    if replicas is None or pulse is None:
+        loss = model.loss(batch, label_smoothing=config.label_smoothing)
+        optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        norm = clip_gradients(model, config.clip)
+    else:
+        replicas.seed(config.seed, place.step)
+        optimizer.zero_grad(set_to_none=False)
+        loss, norm = replicas.backward(batch, config.label_smoothing, pulse.share, config.clip)
     if not torch.isfinite(norm):
         raise RunFailed(f"the loss is no longer a number at step {place.step:,} (rate {rate:.2g})",
                         hint="start a new run with a lower learning rate; the last checkpoint is whole")  # fmt: skip
+    average.before_step()
     optimizer.step()
     # Early weights are forgotten quickly, so that the average is worth validating from the start.
-    decay = min(config.average, (1 + place.step) / (10 + place.step))
-    current = _learnt(model)
-    with torch.no_grad():
-        torch._foreach_lerp_([average[name] for name in current], list(current.values()), 1.0 - decay)
+    average.after_step(min(config.average, (1 + place.step) / (10 + place.step)))
     return float(loss.detach())
-
-
-def _learnt(model: QueryModel) -> dict[str, torch.nn.Parameter]:
-    """The weights that training changes, by name."""
-    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-
-
-def _optimizer(model: QueryModel, config: TrainConfig) -> torch.optim.Optimizer:
-    decayed = [weight for weight in _learnt(model).values() if weight.dim() > 1]
-    plain = [weight for weight in _learnt(model).values() if weight.dim() <= 1]
-    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
-    if config.optimizer == "adagrad":
-        return torch.optim.Adagrad(groups, lr=config.learning_rate, fused=True)
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.98), fused=True)
 
 
 def _fraction(config: TrainConfig, epochs: float, clock: _Clock) -> float:
@@ -238,6 +265,7 @@ class _Clock:
     def __init__(self, place: Place, kind: str) -> None:
         self._now = time.monotonic if kind == "wall" else _processor_seconds
         self._started = self._now() - place.seconds
+        self._agreed: float | None = None
         self.saved = time.monotonic()
         self._reset()
 
@@ -245,8 +273,19 @@ class _Clock:
         self._looked = time.monotonic()
         self._queries, self._losses = 0, [0.0, 0]
 
-    def seconds(self) -> float:
+    def live(self) -> float:
+        """Time used by this process, now."""
         return self._now() - self._started
+
+    def agree(self, seconds: float) -> None:
+        """Stand still at ``seconds``, which all ranks agree on, until the next time."""
+        self._agreed = seconds
+
+    def seconds(self) -> float:
+        return self.live() if self._agreed is None else self._agreed
+
+    def save_due(self, config: TrainConfig) -> bool:
+        return time.monotonic() - self.saved > 60 * config.checkpoint_minutes
 
     def count(self, queries: int, loss: float) -> None:
         self._queries += queries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,15 @@ class Material:
     """For run.json: enough to find it again."""
     candidates: NDArray[np.integer] | None = None
     """The entities that the benchmark ranks among; None for all."""
+
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that two sets share if their training and validation queries are the same."""
+        digest = hashlib.sha256()
+        for part in (self.train, self.valid):
+            queries = part.rows if isinstance(part, ShapedQueries) else part
+            for column in () if queries is None else (queries.nodes, queries.edges, queries.gold):
+                digest.update(np.ascontiguousarray(column).data)
+        return digest.hexdigest()[:16]
 
 
 def open_material(

@@ -14,6 +14,20 @@ from biqe.models._contract import TRAINING
 from biqe.query.bound import HIDDEN, TARGET
 from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet
 
+BLOCK = 256
+"""Triples that ``some_triples`` takes together."""
+
+
+def some_triples(graph: Graph, most: int, rng: np.random.Generator) -> Graph:
+    """About ``most`` triples of the graph, in blocks as they stand, so that those that ask the same stay together and
+    a graph on disk is read in few places; all of them for 0."""
+    if not 0 < most < len(graph.triples):
+        return graph
+    length = min(BLOCK, most)
+    starts = np.arange(0, len(graph.triples), length)
+    taken = np.sort(rng.choice(starts, max(1, most // length), replace=False))
+    return Graph(graph.vocabulary, np.concatenate([graph.triples[start : start + length] for start in taken]))
+
 
 def triple_queries(graph: Graph, rng: np.random.Generator, inverse_share: float = 0.0, together: int = 1) -> QuerySet:
     """Every triple as a query for its tail; a share of them turned round, as a query for its head. ``together``: see

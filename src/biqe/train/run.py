@@ -6,6 +6,7 @@
     model/          the best model so far, as a model folder
     reports/        what `biqe evaluate` found
     run.svg         the run drawn
+    graph/          a copy of a live graph, as it was when the run began
 
 A lock keeps two processes from training in one folder.
 """
@@ -13,6 +14,7 @@ A lock keeps two processes from training in one folder.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -32,14 +34,18 @@ from biqe.train.config import TrainConfig
 
 FORMAT = "biqe-run"
 VERSION = 1
+GRAPH = "graph"
+"""Folder of a run that holds a copy of its graph, where the graph itself goes on changing."""
 
 
 class Run:
     """A run folder, open for reading and writing."""
 
-    def __init__(self, folder: str | os.PathLike[str], record: dict[str, Any]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], record: dict[str, Any], *, writes: bool = True) -> None:
+        """``writes``: whether this process keeps the trace; of several ranks, one does."""
         self.folder = Path(folder)
         self.record = record
+        self._writes = writes
 
     @property
     def checkpoints(self) -> Path:
@@ -64,12 +70,13 @@ class Run:
         graph: dict[str, Any],
         query_set: dict[str, Any] | None,
         start_from: str | None = None,
+        continues: str | None = None,
+        job: str | None = None,
     ) -> Run:
-        """A new run; a folder that holds anything is refused."""
+        """A new run; a folder that holds anything but a graph for it is refused. ``job`` names the torchrun job that
+        started it."""
         path = Path(folder)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            hint = f"continue it with: biqe train --resume {path}" if is_run_folder(path) else "choose another --out"
-            raise RunFailed(f"{path} exists and is not empty; nothing was overwritten", hint=hint)
+        check_free(path)
         record = {
             "format": FORMAT,
             "version": VERSION,
@@ -79,6 +86,8 @@ class Run:
             "graph": graph,
             "set": query_set,
             "start_from": start_from,
+            "continues": continues,
+            "job": job,
             "versions": versions(),
             "git": git_state(),
             "command": " ".join(sys.argv),
@@ -124,6 +133,8 @@ class Run:
 
     def log(self, event: str, **facts: Any) -> None:
         """Append one line to the trace."""
+        if not self._writes:
+            return
         line = json.dumps({"event": event, "time": round(time.time(), 3), **facts})
         try:
             with open(self.folder / "trace.jsonl", "a", encoding="utf-8") as file:
@@ -148,6 +159,13 @@ class Run:
         return events
 
 
+def check_free(folder: Path) -> None:
+    """RunFailed unless a new run may be made in ``folder``. A graph for it may lie there already."""
+    if folder.exists() and (not folder.is_dir() or any(entry.name != GRAPH for entry in folder.iterdir())):
+        hint = f"continue it with: biqe train --resume {folder}" if is_run_folder(folder) else "choose another --out"
+        raise RunFailed(f"{folder} exists and is not empty; nothing was overwritten", hint=hint)
+
+
 def is_run_folder(folder: str | os.PathLike[str]) -> bool:
     """Whether ``folder`` holds a run."""
     try:
@@ -166,6 +184,15 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "unknown"
     return found
+
+
+def source_fingerprint() -> str:
+    """Sixteen hex digits that two installations share if the program's own files are the same."""
+    here = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(here.rglob("*.py")):
+        digest.update(path.relative_to(here).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def git_state() -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 settings(model, ...)  ->  TrainConfig: the model's own defaults under what the user asks for
 start(...)            ->  run folder  ->  train  ->  model folder
+settings_of(run, ...) ->  likewise, under what the run had; start(..., continues=run) goes on from its model
 resume(run)           ->  the same graph, set and settings, checked by fingerprint  ->  train
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,14 @@ import torch
 
 from biqe import atlas
 from biqe.benchmarks.shaped import ShapedQueries
-from biqe.errors import EmptyResult, RunFailed, VocabularyMismatch
+from biqe.errors import BiqeError, EmptyResult, RunFailed, VocabularyMismatch
 from biqe.evaluate.machine import allocator
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.models import _catalogue, store
 from biqe.models._contract import QueryModel
+from biqe.models._sharded import split
+from biqe.models._warm_start import take_over
 from biqe.query.queryset import QuerySet
 from biqe.train import checkpoint
 from biqe.train.config import TrainConfig
@@ -30,14 +34,32 @@ from biqe.train.loop import Listener, Result, train
 from biqe.train.material import Material, open_material
 from biqe.train.memory import keep_freed_memory
 from biqe.train.plot import draw
-from biqe.train.run import Run
+from biqe.train.ranks import Ranks, exchange, job, joined, restarted
+from biqe.train.run import Run, is_run_folder, source_fingerprint, versions
 from biqe.train.stream import Stream
 from biqe.train.validation import validation
+
+SAMPLED_FROM = 100_000
+"""Entities from which softmax=auto samples."""
 
 
 def settings(model: str, **options: Any) -> TrainConfig:
     """Training settings of a run of ``model``: its own defaults, and ``options`` over them."""
     return TrainConfig(**{**_catalogue.class_of(model).train_defaults, **options})
+
+
+def settings_of(origin: str | os.PathLike[str], **options: Any) -> tuple[str, dict[str, Any], TrainConfig]:
+    """Name, options and training settings of a run, or of a model folder, with ``options`` over the latter."""
+    manifest = store.read_manifest(_model_folder(origin))
+    own: dict[str, Any] = {}
+    if is_run_folder(origin):
+        recorded = Run.open(origin).record["train"]
+        # How long it took, on what, and how many ran it are matters of the new run.
+        own = {name: value for name, value in recorded.items() if name not in _OF_ONE_RUN}
+    return manifest["model"], dict(manifest["config"]), settings(manifest["model"], **{**own, **options})
+
+
+_OF_ONE_RUN = ("minutes", "epochs", "seed", "online", "threads", "shard_entities")
 
 
 def start(
@@ -50,73 +72,145 @@ def start(
     model: str = "biqe",
     model_options: Mapping[str, Any] | None = None,
     start_from: str | os.PathLike[str] | None = None,
+    continues: str | os.PathLike[str] | None = None,
     listener: Listener,
 ) -> Result:
     """Train ``model`` on ``graph`` (a graph folder, or ``atlas``) in the new run folder ``out``.
 
     ``query_set`` is the folder of a mined set or the name of a benchmark, whose files lie in ``data``. ``start_from``
     is a run or model folder of a link predictor on the same graph, whose embeddings the model begins with.
+    ``continues`` is a run or model folder whose weights the model begins with; its graph may have been smaller.
     """
-    place, splits = open_graph(graph)
-    _set_threads(train_config)
-    torch.manual_seed(train_config.seed)
-    # Built before the folder is made: a wrong option must leave nothing behind.
-    fresh = _build(model, dict(model_options or {}), splits, start_from)
-    material = None if query_set is None else open_material(query_set, splits, data)
-    if not train_config.online and material is None:
-        raise EmptyResult("fixed training queries need a query set",
-                          hint="name one with --set, or leave out --fixed to mine online")  # fmt: skip
-    run = Run.create(
-        out,
-        model=fresh.name,
-        model_config=dataclasses.asdict(fresh.config),
-        train=train_config,
-        graph={"name": graph, "path": str(place), "fingerprint": splits.fingerprint},
-        query_set=None if material is None else material.record,
-        start_from=None if start_from is None else str(Path(start_from).resolve()),
-    )
-    with run.locked():
-        return _train(run, fresh, splits, material, listener)
+
+    def prepare() -> tuple[Path, Splits, QueryModel, Material | None]:
+        place, splits = open_graph(graph)
+        torch.manual_seed(train_config.seed)
+        # Built before the folder is made: a wrong option must leave nothing behind.
+        fresh = _build(model, dict(model_options or {}), splits, start_from, continues)
+        material = None if query_set is None else open_material(query_set, splits, data)
+        if not train_config.online and material is None:
+            raise EmptyResult("fixed training queries need a query set",
+                              hint="name one with --set, or leave out --fixed to mine online")  # fmt: skip
+        return place, splits, fresh, material
+
+    with joined(train_config.rank_timeout) as ranks, ExitStack() as held:
+        _set_threads(train_config, ranks)
+        place, splits, fresh, material = ranks.all_or_none(prepare)
+        ranks.same(*_seen(splits, fresh, material, train_config))
+
+        def create() -> dict[str, Any]:
+            begun = Run.open(out) if job() is not None and is_run_folder(out) else None
+            if begun is not None and begun.record.get("job") == job():  # torchrun has started the ranks again
+                held.enter_context(begun.locked())
+                return begun.record
+            run = Run.create(
+                out,
+                model=fresh.name,
+                model_config=dataclasses.asdict(fresh.config),
+                train=train_config,
+                graph={"name": graph, "path": str(place), "fingerprint": splits.fingerprint},
+                query_set=None if material is None else material.record,
+                start_from=None if start_from is None else str(Path(start_from).resolve()),
+                continues=None if continues is None else str(Path(continues).resolve()),
+                job=job(),
+            )
+            held.enter_context(run.locked())
+            return run.record
+
+        run = Run(out, ranks.from_first(create), writes=ranks.first)
+        return _train(run, fresh, splits, material, listener, ranks)
 
 
 def resume(folder: str | os.PathLike[str], *, listener: Listener, graph: str | None = None) -> Result:
     """Go on with the run in ``folder``. Its graph must be the one it began with."""
-    run = Run.open(folder)
-    recorded = run.record["graph"]
-    with run.locked():
-        place, splits = open_graph(graph or ("atlas" if recorded.get("name") == "atlas" else recorded["path"]))
-        if splits.fingerprint != recorded["fingerprint"]:
-            raise VocabularyMismatch(
-                f"the graph at {place} is not the one that {folder} was trained on "
-                f"(fingerprints {splits.fingerprint} and {recorded['fingerprint']})",
-                hint="a run is resumed on the graph it began with; start a new run for a changed graph",
-            )
-        config = run.train_config
-        _set_threads(config)
-        noted = run.record.get("set")
-        material = None
-        if noted is not None:
-            material = open_material(noted.get("benchmark") or noted["path"], splits, noted.get("data"))
-        torch.manual_seed(config.seed)
-        newest = checkpoint.latest(run.checkpoints)
-        # A checkpoint holds what the run began with; without one it begins again.
-        begin = run.record.get("start_from") if newest is None else None
-        model = _build(run.record["model"], run.record["model_config"], splits, begin)
-        if newest is not None and checkpoint.read_place(newest).finished:
-            raise RunFailed(f"{folder} has finished; there is nothing to resume",
-                            hint=f"evaluate it with: biqe evaluate {folder} --set SET")  # fmt: skip
-        return _train(run, model, splits, material, listener)
+    with joined(_timeout_of(folder)) as ranks, ExitStack() as held:
+
+        def lock() -> dict[str, Any]:
+            run = Run.open(folder)
+            held.enter_context(run.locked())
+            return run.record
+
+        run = Run(folder, ranks.from_first(lock), writes=ranks.first)
+        config, recorded, noted = run.train_config, run.record["graph"], run.record.get("set")
+        _set_threads(config, ranks)
+        newest = checkpoint.newest(run.checkpoints, ranks)
+
+        def prepare() -> tuple[Splits, QueryModel, Material | None]:
+            place, splits = open_graph(graph or ("atlas" if recorded.get("name") == "atlas" else recorded["path"]))
+            if splits.fingerprint != recorded["fingerprint"]:
+                raise VocabularyMismatch(
+                    f"the graph at {place} is not the one that {folder} was trained on "
+                    f"(fingerprints {splits.fingerprint} and {recorded['fingerprint']})",
+                    hint="a run is resumed on the graph it began with; start a new run for a changed graph",
+                )
+            material = None
+            if noted is not None:
+                material = open_material(noted.get("benchmark") or noted["path"], splits, noted.get("data"))
+            torch.manual_seed(config.seed)
+            # A checkpoint holds what the run began with; without one it begins again.
+            begin = [run.record.get(name) if newest is None else None for name in ("start_from", "continues")]
+            model = _build(run.record["model"], run.record["model_config"], splits, *begin)
+            if newest is not None and checkpoint.read_place(newest).finished and not restarted():
+                raise RunFailed(f"{folder} has finished; there is nothing to resume",
+                                hint=f"evaluate it with: biqe evaluate {folder} --set SET")  # fmt: skip
+            return splits, model, material
+
+        splits, model, material = ranks.all_or_none(prepare)
+        ranks.same(*_seen(splits, model, material, config))
+        return _train(run, model, splits, material, listener, ranks)
+
+
+def _timeout_of(folder: str | os.PathLike[str]) -> float:
+    """How long the ranks of a run wait for each other; where its record cannot be read, they meet to say so."""
+    try:
+        return Run.open(folder).train_config.rank_timeout
+    except BiqeError:
+        return TrainConfig(epochs=1).rank_timeout
+
+
+def _seen(
+    splits: Splits, model: QueryModel, material: Material | None, config: TrainConfig
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """What all ranks must see alike, and what to do where they do not."""
+    settings = {"model": model.name, **dataclasses.asdict(model.config), **dataclasses.asdict(config)}
+    for own in ("threads", "rank_timeout"):
+        del settings[own]
+    facts = {
+        "graphs": {"fingerprint": splits.fingerprint},
+        "settings": settings,
+        "query sets": {} if material is None else {"fingerprint": material.fingerprint()},
+        "programs": {**versions(), "source": source_fingerprint()},
+    }
+    hints = {
+        "graphs": "copy one graph folder to all machines, or put it where all of them see it",
+        "settings": "give every rank the same command",
+        "query sets": "copy one set to all machines, or put it where all of them see it",
+        "programs": "install the same versions on all machines",
+    }
+    return facts, hints
+
+
+def _model_folder(place: str | os.PathLike[str]) -> Path:
+    """The model folder of a run, or the folder itself."""
+    folder = Path(place)
+    return folder / "model" if (folder / "model").is_dir() else folder
 
 
 def _build(
-    model: str, options: Mapping[str, Any], splits: Splits, start_from: str | os.PathLike[str] | None
+    model: str,
+    options: Mapping[str, Any],
+    splits: Splits,
+    start_from: str | os.PathLike[str] | None,
+    continues: str | os.PathLike[str] | None = None,
 ) -> QueryModel:
     vocabulary = splits.vocabulary
     sizes = len(vocabulary.entities), len(vocabulary.relations)
     if start_from is None:
-        return _catalogue.build(model, dict(options), *sizes)  # type: ignore[no-any-return]
-    folder = Path(start_from)
-    loaded = store.load(folder / "model" if (folder / "model").is_dir() else folder)
+        fresh: QueryModel = _catalogue.build(model, dict(options), *sizes)
+        if continues is not None:
+            take_over(fresh, store.load(_model_folder(continues)), splits["train"])
+        return fresh
+    loaded = store.load(_model_folder(start_from))
     if loaded.vocabulary.fingerprint != vocabulary.fingerprint:
         raise VocabularyMismatch(
             f"{start_from} was trained on another graph: it knows {len(loaded.vocabulary.entities):,} entities, this "
@@ -135,12 +229,25 @@ def open_graph(name: str) -> tuple[Path, Splits]:
     return place.resolve(), graph_folder.load(place)
 
 
-def _train(run: Run, model: QueryModel, splits: Splits, material: Material | None, listener: Listener) -> Result:
+def _train(
+    run: Run, model: QueryModel, splits: Splits, material: Material | None, listener: Listener, ranks: Ranks
+) -> Result:
     config = run.train_config
+    newest = checkpoint.newest(run.checkpoints, ranks)
+    if newest is not None and checkpoint.read_place(newest).finished:  # a rank died on the way out, and all came back
+        return Result(checkpoint.read_place(newest), "finished")
     keep_freed_memory()
-    run.log("started", allocator=allocator(), threads=torch.get_num_threads())
+    run.log("started", allocator=allocator(), threads=torch.get_num_threads(), ranks=ranks.world)
     model.use_graph(splits["train"])
-    validate, held_out = validation(splits, material, config)
+    table = None
+    if config.shard_entities and ranks.several:
+        with exchange("splitting the entities"):
+            table = split(model, ranks.rank, ranks.world, config.rank_timeout)
+    if samples(model, config):
+        model.sample_softmax(splits["train"], config.negatives)
+    validate, held_out = ranks.all_or_none(
+        lambda: validation(splits, material, config) if ranks.first else (lambda judged: {}, 0)
+    )
 
     def keep(weights: dict[str, torch.Tensor], facts: dict[str, Any]) -> None:
         trained = {**facts, "seed": config.seed, "budget": _budget(config), "validation_queries": held_out}
@@ -156,14 +263,22 @@ def _train(run: Run, model: QueryModel, splits: Splits, material: Material | Non
     train_queries = None if material is None else material.train
     questions = train_queries if isinstance(train_queries, ShapedQueries) else None
     fixed = train_queries if isinstance(train_queries, QuerySet) else None
-    stream = Stream(splits["train"], model, config, fixed, questions)
-    result = train(run, model, stream, validate=validate, keep=keep, listener=listener)
-    draw(run)
+    stream = Stream(splits["train"], model, config, fixed, questions, ranks)
+    result = train(run, model, stream, validate=validate, keep=keep, listener=listener, ranks=ranks, split=table)
+    if ranks.first:
+        draw(run)
     return result
 
 
-def _set_threads(config: TrainConfig) -> None:
-    torch.set_num_threads(config.threads or os.cpu_count() or 1)
+def _set_threads(config: TrainConfig, ranks: Ranks) -> None:
+    torch.set_num_threads(config.threads or max(1, (os.cpu_count() or 1) // ranks.here))
+
+
+def samples(model: QueryModel, config: TrainConfig) -> bool:
+    """Whether a run compares each target with a sample of the entities instead of all."""
+    if config.softmax == "auto":
+        return model.can_sample and model.entity_count >= SAMPLED_FROM
+    return config.softmax == "sampled"
 
 
 def _budget(config: TrainConfig) -> str:

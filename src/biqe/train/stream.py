@@ -4,6 +4,9 @@ Three kinds of stream: mixed epochs of triples, paths and DAGs (paper, section "
 triple, and every entity but the source of paths and DAGs, are predicted); questions of a benchmark; and, for link
 predictors, all triples in both directions. An epoch is a pure function of the seed and its number, so a run that
 is resumed sees what it would have seen.
+
+Where several ranks train together, triples and the queries of a set are dealt out by one permutation that all of them
+draw, and each rank mines its own share of paths and DAGs. Budgets are those of a step of all ranks.
 """
 
 from __future__ import annotations
@@ -29,9 +32,11 @@ from biqe.train.queries import (
     every_question,
     gold_as_answers,
     sample_questions,
+    some_triples,
     triple_queries,
     vary_targets,
 )
+from biqe.train.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True)
@@ -40,13 +45,16 @@ class Epoch:
 
     encoded: Encoded
     batches: list[NDArray[np.int64]]
+    steps: int
+    """As many as the rank with the most batches has; the others begin theirs again."""
 
     def __len__(self) -> int:
-        return len(self.batches)
+        return self.steps
 
     def from_batch(self, first: int) -> Iterator[tuple[int, Any]]:
         """Number of queries and batch, starting at batch number ``first``."""
-        return ((len(rows), self.encoded.batch(rows)) for rows in self.batches[first:])
+        turns = (self.batches[step % len(self.batches)] for step in range(first, self.steps))
+        return ((len(rows), self.encoded.batch(rows)) for rows in turns)
 
 
 class Stream:
@@ -60,13 +68,22 @@ class Stream:
         config: TrainConfig,
         fixed: QuerySet | None = None,
         questions: ShapedQueries | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         if len(graph.triples) == 0:
             raise EmptyResult("the training split has no triples", hint="import the graph again, or split it anew")
         if config.answers == "all" and not model.uses_answers:
             raise InvalidOption(f"{model.name} learns from one answer at a time. Got answers='all'",
                                 hint="leave it out, or use a model that learns from all: biqe models")  # fmt: skip
+        for name in ("batch_tokens", "batch_queries"):
+            if getattr(config, name) < ranks.world:
+                raise InvalidOption(
+                    f"{name!r} is shared by the ranks, and must be at least their number. "
+                    f"Got {getattr(config, name)} for {ranks.world} ranks",
+                    hint=f"start fewer ranks, or use -O {name}={ranks.world * getattr(config, name)} or more",
+                )
         self._graph = graph
+        self._ranks = ranks
         self._model = model
         self._config = config
         self._fixed = fixed
@@ -75,33 +92,56 @@ class Stream:
         self._together = config.triple_answers if model.uses_answers else 1
 
     def epoch(self, number: int) -> Epoch:
-        """Epoch ``number``, the same each time it is asked for."""
-        config = self._config
+        """Epoch ``number``, the same each time it is asked for; this rank's part of it."""
+        ranks = self._ranks
+        encoded, batches = ranks.all_or_none(lambda: self._own(number))
+        return Epoch(encoded, batches, int(max(row[0] for row in ranks.table([len(batches)]))))
+
+    def _own(self, number: int) -> tuple[Encoded, list[NDArray[np.int64]]]:
+        """This rank's queries, and which of them make each of its batches."""
+        config, ranks = self._config, self._ranks
         rng = np.random.default_rng([config.seed, number, 1])
         every_answer = config.answers == "all"
         if self._model.learns_from == "triples":
-            queries = every_question(self._graph) if every_answer else both_directions(self._graph, rng, self._together)
+            graph = some_triples(self._graph, config.triples, rng)
+            queries = every_question(graph) if every_answer else both_directions(graph, rng, self._together)
+            queries = self._dealt(queries, number)
         elif self._questions is not None:
-            queries = sample_questions(self._questions, config.set_queries, rng)
+            queries = self._dealt(sample_questions(self._questions, config.set_queries, rng), number)
         else:
             queries = self._mixed(number, rng)
+        rng = self._own_random(number, 5, rng)
         if every_answer or (queries.gold[queries.target_nodes] < 0).any():
             queries = self._with_answers(queries, rng, every_answer)
+        if len(queries) == 0:
+            raise EmptyResult(f"rank {ranks.rank} of {ranks.world} has no query to learn from",
+                              hint="start fewer ranks")  # fmt: skip
         encoded = self._model.encode(queries)
-        return Epoch(encoded, cut_batches(encoded.sizes, config.batch_tokens, config.batch_queries, rng))
+        budget = config.batch_tokens // ranks.world, config.batch_queries // ranks.world
+        return encoded, cut_batches(encoded.sizes, *budget, rng)
+
+    def _dealt(self, queries: QuerySet, number: int) -> QuerySet:
+        """This rank's share of queries that all ranks hold."""
+        ranks = self._ranks
+        if not ranks.several:
+            return queries
+        order = np.random.default_rng([self._config.seed, number, 3]).permutation(len(queries))
+        return queries.take(order[ranks.rank :: ranks.world])
 
     def _mixed(self, number: int, rng: np.random.Generator) -> QuerySet:
         config = self._config
+        graph = some_triples(self._graph, config.triples, rng)
         if config.answers == "all":
-            triples = every_question(self._graph)
+            triples = every_question(graph)
             keep = (triples.edges[:, 1] < self._graph.relation_count) | (rng.random(len(triples)) < self._inverse_share)
             triples = triples.take(np.flatnonzero(keep))
         else:
-            triples = triple_queries(self._graph, rng, self._inverse_share, self._together)
+            triples = triple_queries(graph, rng, self._inverse_share, self._together)
+        triples = self._dealt(triples, number)
         mined = self._mined(number)
         if mined is None or len(mined) == 0:
             return triples
-        mined = vary_targets(mined, rng, config.hide_share, config.reveal_share)
+        mined = vary_targets(mined, self._own_random(number, 6, rng), config.hide_share, config.reveal_share)
         # Where triples carry answers, all must: what only some parts have is dropped when they are joined.
         return concatenate([triples, gold_as_answers(mined) if triples.filters else mined])
 
@@ -109,7 +149,7 @@ class Stream:
         config = self._config
         # Negatives that are to be free of true answers need all of them.
         most = 0 if getattr(self._model.config, "filter_negatives", False) else config.most_answers
-        threads = config.threads or os.cpu_count() or 1
+        threads = config.threads or max(1, (os.cpu_count() or 1) // self._ranks.here)
         found = attach_answers(self._graph, queries, most=most, rng=rng, threads=threads)
         if len(found) == 0:
             raise EmptyResult("none of the training queries has an answer in the training graph",
@@ -119,17 +159,28 @@ class Stream:
     def _mined(self, number: int) -> QuerySet | None:
         config = self._config
         if not config.online:
-            return self._fixed
+            return None if self._fixed is None else self._dealt(self._fixed, number)
         if config.paths + config.dags == 0:
             return None
         return epoch_queries(
             self._graph,
-            paths=config.paths,
-            dags=config.dags,
+            paths=self._part(config.paths),
+            dags=self._part(config.dags),
             seed=config.seed,
             epoch=number,
             inverse_share=self._inverse_share,
+            rank=self._ranks.rank,
         )
+
+    def _own_random(self, number: int, use: int, common: np.random.Generator) -> np.random.Generator:
+        """Random numbers for what this rank alone does: what all ranks draw alike, they must draw equally often."""
+        if not self._ranks.several:
+            return common
+        return np.random.default_rng([self._config.seed, number, use, self._ranks.rank])
+
+    def _part(self, count: int) -> int:
+        """How many of ``count`` this rank makes; over all ranks they add up."""
+        return count // self._ranks.world + (self._ranks.rank < count % self._ranks.world)
 
 
 def cut_batches(

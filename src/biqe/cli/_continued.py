@@ -1,0 +1,54 @@
+"""``biqe train --continue``: where a run begins that goes on from another one, on a graph that may have grown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from biqe.errors import InvalidOption, UnreadableFile
+
+
+def origin_of(run: str, model_options: Mapping[str, Any], start_from: Path | None) -> tuple[str, str]:
+    """The run or model folder that is continued, and the name of its model. ``atlas`` is the embedded one."""
+    from biqe import atlas
+    from biqe.models.store import read_manifest
+
+    if start_from is not None:
+        raise InvalidOption("a run begins with one model's weights: give --continue or --start-from, not both")
+    given = [name for name, value in model_options.items() if value is not None]
+    if given:
+        raise InvalidOption(
+            f"a continued model stays as it was built. Got --{given[0]}", hint=f"leave out --{given[0]}"
+        )
+    folder = Path(atlas.model_path()) if run == "atlas" else Path(run)
+    inner = folder / "model" if (folder / "run.json").is_file() else folder
+    try:
+        manifest = read_manifest(inner)
+    except UnreadableFile as error:
+        raise UnreadableFile(f"there is no model to continue: {error.message}", hint=error.hint) from error
+    return str(folder), str(manifest["model"])
+
+
+def as_graph_folder(graph: str, out: Path) -> str:
+    """``graph`` itself where it is a graph folder; a live graph is copied, as it is now, into the run."""
+    from biqe.graph import folder as graph_folder
+    from biqe.serve.live.generations import is_live_folder
+    from biqe.train.run import GRAPH, check_free
+
+    if graph == "atlas" or not is_live_folder(graph):
+        return graph
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InvalidOption("a run of several processes needs a graph that lies still, and this one is live",
+                            hint="begin with one process; or continue on a graph folder")  # fmt: skip
+    from biqe.serve.live import LiveGraph
+
+    check_free(out)
+    live = LiveGraph(graph)
+    view = live.snapshot()
+    copy = out / GRAPH
+    extra = {"known": view.known, "live_version": view.version}
+    graph_folder.save(view.splits, copy, prefixes=live.prefixes, extra=extra, force=True)
+    live.copied(view.splits.fingerprint)  # the new model may answer over the live graph, which goes on
+    return str(copy)

@@ -1,0 +1,20 @@
+"""Arguments and options of the commands that open a knowledge base and ask it: ``biqe ask`` and ``biqe explain``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Target = Annotated[
+    str, typer.Argument(metavar="RUN|atlas", help="atlas, or a run, model or graph folder.", show_default=False)
+]
+GraphFolder = Annotated[
+    Path | None, typer.Option(help="Graph folder to use, where a run's own was moved.", show_default=False)
+]
+Known = Annotated[
+    str | None,
+    typer.Option(help="What counts as known: complete or train. Default: as the graph says.", show_default=False),
+]
+Top = Annotated[int, typer.Option(help="Predicted rows, at most.")]

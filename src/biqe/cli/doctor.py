@@ -1,0 +1,183 @@
+"""``biqe doctor``: is everything in place; is a graph whole; what would training on it need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biqe.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from biqe.train.plan import Plan
+
+
+def doctor(
+    graph: Annotated[
+        str | None, typer.Argument(metavar="[GRAPH|atlas]", help="Graph folder to look at.", show_default=False)
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="What training on the graph will need, per rank, before it starts.")
+    ] = False,
+    model: Annotated[str, typer.Option(help="Name of the model to plan for.")] = "biqe",
+    width: Annotated[int | None, typer.Option(help="Width of the model.", show_default=False)] = None,
+    layers: Annotated[int | None, typer.Option(help="Layers of the model.", show_default=False)] = None,
+    softmax: Annotated[str | None, typer.Option(help="full, sampled or auto.", show_default=False)] = None,
+    ranks: Annotated[int, typer.Option(help="Processes that train together.")] = 1,
+    shard_entities: Annotated[
+        bool, typer.Option("--shard-entities", help="Entities and softmax split over the ranks.")
+    ] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-O", help="Any other setting, as NAME=VALUE, as for training.", show_default=False),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Check the installation; or a graph folder, byte by byte; or plan a run on it.
+
+    Examples:
+
+        biqe doctor
+        biqe doctor kg/mine
+        biqe doctor kg/mine --plan
+        biqe doctor kg/large --plan --ranks 8 --shard-entities --width 128
+
+    A plan counts the memory of each process, the time of a step and of an epoch on this machine, and what travels
+    between processes. It reads the graph and measures this machine for half a second; nothing is written.
+    """
+    if plan:
+        if graph is None:
+            raise InvalidOption("--plan needs a graph", hint="biqe doctor GRAPH --plan")
+        settings = {"width": width, "layers": layers, "softmax": softmax}
+        words = [*(option or []), *(f"{name}={value}" for name, value in settings.items() if value is not None)]
+        _plan(graph, model, words, ranks, shard_entities, json)
+    elif graph is not None:
+        _graph(graph, json)
+    else:
+        _installation(json)
+
+
+def _installation(json: bool) -> None:
+    from biqe.cli._console import out, print_json
+    from biqe.cli._installation import BAD, NOTE, checks
+
+    found = []
+    marks = {"ok": "ok  ", NOTE: "note", BAD: "BAD "}
+    for check in checks():
+        found.append(check)
+        if not json:
+            out.print(f"{marks[check.state]}  {check.name}: {check.found}", soft_wrap=True)
+            if check.hint:
+                out.print(f"      {check.hint}", soft_wrap=True)
+    bad = [check.name for check in found if check.state == BAD]
+    if json:
+        print_json({"checks": found, "well": not bad})
+    elif bad:
+        out.print(f"\n{len(bad)} of {len(found)} need attention: {', '.join(bad)}")
+    else:
+        out.print("\nEverything that biqe needs is there. Try:")
+        out.print("biqe ask atlas 'SELECT ?city WHERE { ?city :located_on :Rhine }'", soft_wrap=True)
+    if bad:
+        raise typer.Exit(2)
+
+
+def _graph(name: str, json: bool) -> None:
+    from biqe.cli._console import out, print_json
+    from biqe.graph import folder
+
+    place = _place(name)
+    folder.verify(place)
+    manifest = folder.load_manifest(place)
+    facts = {key: manifest[key] for key in ("entities", "relations", "triples", "fingerprint")}
+    if json:
+        print_json({"graph": name, "whole": True, **facts})
+        return
+    counts = ", ".join(f"{count:,} {split}" for split, count in manifest["triples"].items())
+    out.print(
+        f"{name} is whole: {manifest['entities']:,} entities, {manifest['relations']:,} relations; triples: {counts}"
+    )
+    out.print(f"see what training on it needs with: biqe doctor {name} --plan", soft_wrap=True)
+
+
+def _place(name: str) -> Path:
+    from biqe import atlas
+
+    return atlas.path() if name == "atlas" else Path(name)
+
+
+def _plan(name: str, model: str, words: list[str], ranks: int, shard_entities: bool, json: bool) -> None:
+    from biqe.cli._console import out, print_json, table
+    from biqe.cli._installation import available_bytes
+    from biqe.cli.train import split_options
+    from biqe.graph import folder
+    from biqe.train import session
+    from biqe.train.plan import Sizes, measured_rate, plan
+
+    train_options, model_options = split_options(model, words)
+    train_options.setdefault("epochs", 1.0)
+    if train_options.get("minutes") is not None:
+        del train_options["epochs"]
+    config = session.settings(model, **{**train_options, "shard_entities": shard_entities})
+    sizes = Sizes.of(folder.load(_place(name)), config.triple_answers)
+    found = plan(sizes, config, model=model, options=model_options, ranks=ranks, rate=measured_rate())
+    free = available_bytes()
+    if json:
+        print_json({"graph": name, "model": model, **_facts(found), "available_bytes": free})
+        return
+    out.print(
+        f"{name}: {sizes.entities:,} entities, {sizes.triples:,} training triples; {model}, softmax {found.softmax}, "
+        + (f"{ranks} ranks" + (", entities split" if shard_entities else "") if ranks > 1 else "one process")
+    )
+    rows: list[tuple[str, object]] = [(part, _size(size)) for part, size in found.memory.items()]
+    table(["memory of each process", ""], [*rows, ("together, at most", _size(found.total))])
+    rows = [
+        ("operations a step", f"{found.step_flop / 1e9:,.1f} GFLOP"),
+        ("time of a step, on this machine now", _time(found.step_seconds)),
+        ("steps an epoch", f"{found.steps_an_epoch:,}"),
+        ("time of an epoch", _time(3600 * found.epoch_hours)),
+        ("sent by a rank in a step", _size(found.traffic)),
+        ("two checkpoints on disk", _size(2 * found.checkpoint)),
+    ]
+    table(["time and traffic", ""], rows)
+    out.print(_verdict(found, free), soft_wrap=True)
+
+
+def _facts(found: Plan) -> dict[str, Any]:
+    import dataclasses
+
+    return {**dataclasses.asdict(found), "total_bytes": found.total, "epoch_hours": found.epoch_hours}
+
+
+def _verdict(found: Plan, free: int | None) -> str:
+    if free is None:
+        return "Compare the memory with what this machine has."
+    together = found.total * found.ranks
+    where = "all of them on this machine" if found.ranks > 1 else "this machine"
+    if together < 0.8 * free:
+        return f"It fits: {_size(together)} of the {_size(free)} that {where} can have."
+    largest = max(found.memory, key=found.memory.__getitem__)
+    advice = {
+        "an epoch's queries": "more ranks share an epoch's queries",
+        "gradients": "--softmax sampled makes gradients small",
+        "logits": "--softmax sampled makes logits small",
+        "activations": "-O batch_tokens=3000 halves them",
+    }.get(largest, "a smaller --width, or --ranks N --shard-entities, makes tables smaller")
+    return (f"It does not fit, or barely: {_size(together)}, and {where} can have {_size(free)}. "
+            f"Most of it is {largest}: {advice}.")  # fmt: skip
+
+
+def _size(size: float) -> str:
+    for unit, bytes_ in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= bytes_:
+            return f"{size / bytes_:,.1f} {unit}"
+    return f"{size:,.0f} bytes"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1:
+        return f"{1000 * seconds:,.0f} ms"
+    for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds:,.1f} s"

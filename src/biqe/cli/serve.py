@@ -1,0 +1,157 @@
+"""``biqe serve``: a knowledge base as a SPARQL endpoint, a JSON API and a page."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from biqe.knowledge_base import KnowledgeBase
+    from biqe.serve.config import ServeConfig
+    from biqe.serve.start import Listening
+
+
+def serve(
+    target: Annotated[
+        str, typer.Argument(metavar="RUN|atlas", help="atlas, or a run, model or graph folder.", show_default=False)
+    ],
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; beyond this machine with --token-file.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 7878,
+    workers: Annotated[int, typer.Option(help="Processes that answer; they share model and graph.")] = 1,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Lines of 'read TOKEN' and 'write TOKEN'.", show_default=False)
+    ] = None,
+    open_to_all: Annotated[
+        bool, typer.Option("--open-to-all", help="Listen beyond this machine without tokens.")
+    ] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Take no changes of the graph.")] = False,
+    live: Annotated[
+        Path | None, typer.Option(help="Folder that keeps changes. Default: one for this graph.", show_default=False)
+    ] = None,
+    mode: Annotated[str, typer.Option(help="Rows of /sparql where clients do not choose.")] = "known",
+    cors: Annotated[
+        list[str] | None, typer.Option(help="Another site whose pages may ask; * for all.", show_default=False)
+    ] = None,
+    graph: Annotated[
+        Path | None, typer.Option(help="Graph folder to use, where a run's own was moved.", show_default=False)
+    ] = None,
+    known: Annotated[
+        str | None,
+        typer.Option(help="What counts as known: complete or train. Default: as the graph says.", show_default=False),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Time for one request.")] = 30.0,
+    max_rows: Annotated[int, typer.Option(help="Rows of one answer, at most.")] = 10_000,
+    queue: Annotated[int, typer.Option(help="Requests that may wait; more are told to come back.")] = 128,
+    batching: Annotated[
+        bool, typer.Option("--batching/--no-batching", help="Ask the model for several requests at once.")
+    ] = True,
+    telemetry: Annotated[bool, typer.Option("--telemetry", help="Send traces by OpenTelemetry.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Open everything, say what would be served, and stop.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --check: one JSON document.")] = False,
+) -> None:
+    """Serve a graph and its model: a SPARQL endpoint, a JSON API and a page.
+
+    Existing SPARQL clients get stored answers at /sparql, and predicted ones beside them where they ask for them. The
+    page is at the address that is printed. Only this machine can reach the server unless --host says otherwise.
+
+        biqe serve atlas
+
+        curl -H 'Accept: text/csv' http://127.0.0.1:7878/sparql \\
+          --data-urlencode query='SELECT ?c { ?c :located_on :Rhine }'
+
+        biqe serve runs/mine --host 0.0.0.0 --token-file tokens --workers 2
+
+        biqe serve kg/mine --read-only --port 8000
+
+    Predictions in standard SPARQL: add mode=both to the request, or write
+    SERVICE <urn:biqe:predict> { ... } in the query; see docs/serve/endpoint.md.
+    """
+    from biqe.errors import InvalidOption
+    from biqe.serve.config import Limits, ServeConfig
+    from biqe.serve.start import refuse_without_extra
+
+    if as_json and not check:
+        raise InvalidOption("--json goes with --check: a server that runs has no document to print")
+    limits = Limits(rows=max_rows, seconds=seconds)
+    config = ServeConfig(
+        host=host, port=port, workers=workers, token_file=token_file, open_to_all=open_to_all, read_only=read_only,
+        cors=tuple(cors or ()), mode=mode, limits=limits, telemetry=telemetry,
+    )  # fmt: skip
+    refuse_without_extra()
+    _start(target, graph, known, live, config, queue, batching, check, as_json)
+
+
+def _start(
+    target: str, graph: Path | None, known: str | None, live: Path | None, config: ServeConfig, queue: int,
+    batching: bool, check: bool, as_json: bool,
+) -> None:  # fmt: skip
+    from biqe.knowledge_base import open as open_knowledge_base
+    from biqe.serve.engine import EngineConfig
+    from biqe.serve.start import open_live
+    from biqe.serve.start import serve as serve_now
+    from biqe.serve.tokens import Tokens, is_open_to_others
+
+    if config.token_file is not None:
+        Tokens.of_file(config.token_file)
+        if is_open_to_others(config.token_file):
+            print(f"warning: every user of this machine can read {config.token_file}", file=sys.stderr)
+    engine = EngineConfig(queue=queue, seconds=config.limits.seconds, batching=batching)
+    kb = open_knowledge_base(target, graph=graph, known=known)
+    if check:
+        if kb.model_folder is not None:
+            _ = kb.predictor  # whatever is wrong with it shows now
+        _checked(kb, config, as_json)
+        return
+    changes = open_live(kb, live, read_only=config.read_only)
+    folder = None if changes is None else changes.folder
+    serve_now(kb, config, engine, changes, announce=lambda listening: _announce(kb, config, listening, folder))
+
+
+def _facts(kb: KnowledgeBase) -> dict[str, Any]:
+    return {
+        "name": kb.name,
+        "entities": kb.graph.entity_count,
+        "relations": kb.graph.relation_count,
+        "triples": len(kb.graph.triples),
+        "models": list(kb.models),
+    }
+
+
+def _checked(kb: KnowledgeBase, config: ServeConfig, as_json: bool) -> None:
+    if as_json:
+        settings = asdict(config)
+        settings["token_file"] = None if config.token_file is None else str(config.token_file)
+        print(json.dumps({**_facts(kb), "settings": settings}, indent=2))
+        return
+    print("\n".join([_headline(kb), f"would listen on {config.host}, port {config.port}; nothing is wrong with it"]))
+
+
+def _headline(kb: KnowledgeBase) -> str:
+    facts = _facts(kb)
+    models = ", ".join(facts["models"]) or "none, so stored answers only"
+    return f"{kb.name}: {facts['triples']:,} triples, {facts['entities']:,} entities; model {models}"
+
+
+def _announce(kb: KnowledgeBase, config: ServeConfig, listening: Listening, folder: Path | None) -> None:
+    """Where to go, on standard output; the log goes to standard error."""
+    kept = "refused (--read-only)" if config.read_only else f"kept in {folder}"
+    at = listening.address
+    lines = [
+        _headline(kb),
+        f"  page      {at}/",
+        f"  SPARQL    {at}/sparql",
+        f"  API       {at}/api/openapi.json",
+        f"  tokens    {'needed' if config.token_file else 'none: whoever reaches the port may ask'}",
+        f"  changes   {kept}",
+        "Ctrl-C stops it; what is running is finished first.",
+    ]
+    print("\n".join(lines), flush=True)

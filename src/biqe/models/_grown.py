@@ -1,0 +1,112 @@
+"""A model in front of a graph that has grown since it was trained.
+
+The graph has more entities and relations than the model knows; the first ones are the model's own, with the same ids.
+The model goes on predicting among those. An entity that it has never seen gets no probability, and a query that names
+one, or a relation that is new, is refused with its reason.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from biqe.errors import UnsupportedQuery
+from biqe.graph.grown import first_part
+from biqe.graph.knowledge_graph import Graph
+from biqe.models._contract import Encoded, QueryModel, Support, Trace, Tuples
+from biqe.query.bound import BoundQuery
+from biqe.query.queryset import QuerySet
+
+HINT = "take it in with: biqe train --continue RUN --graph GRAPH --out NEW; mode 'known' answers from the graph alone"
+
+
+def grown(model: QueryModel, graph: Graph) -> QueryModel:
+    """``model`` as it answers over ``graph``, which has all that it knows and perhaps more; it is told of the graph."""
+    sizes = graph.entity_count, graph.relation_count
+    looks = type(model).use_graph is not QueryModel.use_graph
+    if looks:
+        model = copy.copy(model)  # shares the weights; what it keeps of a graph is its own
+    if sizes != (model.entity_count, model.relation_count):
+        model = (_LookingModel if looks else GrownModel)(model, *sizes)
+    model.use_graph(graph)
+    return model
+
+
+class GrownModel(QueryModel):
+    """A model among the first entities and relations of a larger vocabulary."""
+
+    def __init__(self, model: QueryModel, entity_count: int, relation_count: int) -> None:
+        super().__init__()
+        self.model = model
+        self.name, self.config, self.paper = model.name, model.config, model.paper
+        self.entity_count = entity_count
+        self.relation_count = relation_count
+        self.seen = model.entity_count, model.relation_count
+        """Entities and relations that the model knows."""
+        self.train(model.training)
+
+    def supports(self, query: BoundQuery, *, strict: bool = True) -> Support:
+        """What the model supports, of what it knows."""
+        if self._is_unseen(query.nodes, (relation for _, relation, _ in query.edges)):
+            return Support(False, "it names an entity or a relation that is newer than the model", HINT)
+        edges = tuple((subject, self._relation(relation), object_) for subject, relation, object_ in query.edges)
+        return self.model.supports(replace(query, edges=edges), strict=strict)
+
+    def _is_unseen(self, nodes: Iterable[int], relations: Iterable[int]) -> bool:
+        entities, known = self.seen
+        return any(node >= entities for node in nodes) or any(r % self.relation_count >= known for r in relations)
+
+    def _relation(self, relation: int) -> int:
+        """The model's id of a relation: inverses come right behind the relations, and there it has fewer."""
+        return relation if relation < self.relation_count else relation - self.relation_count + self.seen[1]
+
+    def encode(self, queries: QuerySet) -> Encoded:
+        relation = queries.edges[:, 1]
+        entities, relations = self.seen
+        if (queries.nodes >= entities).any() or (relation % self.relation_count >= relations).any():
+            raise UnsupportedQuery("a query names what is newer than the model", hint=HINT)
+        edges = queries.edges.copy()
+        edges[:, 1] = np.where(relation < self.relation_count, relation, relation - self.relation_count + relations)
+        return self.model.encode(replace(queries, edges=edges))
+
+    def scores(self, batch: Any) -> torch.Tensor:
+        return self._widened(self.model.scores(batch))
+
+    def trace(self, batch: Any) -> Trace:
+        found = self.model.trace(batch)
+        return replace(found, scores=self._widened(found.scores))
+
+    def _widened(self, scores: torch.Tensor) -> torch.Tensor:
+        """(V, E) with no probability for entities that the model does not know."""
+        wide = scores.new_full((len(scores), self.entity_count), -torch.inf)
+        wide[:, : scores.shape[1]] = scores
+        return wide
+
+    def loss(self, batch: Any, *, label_smoothing: float = 0.0) -> torch.Tensor:
+        """That of the model: new entities and relations are learnt by ``biqe train --continue``."""
+        return self.model.loss(batch, label_smoothing=label_smoothing)
+
+    def solving(self, **options: Any) -> QueryModel:
+        return type(self)(self.model.solving(**options), self.entity_count, self.relation_count)
+
+    def tuples(self, queries: QuerySet, count: int) -> list[Tuples] | None:
+        return self.model.tuples(queries, count)
+
+
+class _LookingModel(GrownModel):
+    """The same for a model that looks into the graph while it answers."""
+
+    def use_graph(self, graph: Graph) -> None:
+        """The part of ``graph`` that the model knows the names of."""
+        entities, relations = self.seen
+        part = first_part(graph.vocabulary, entities, relations)
+        assert part is not None
+        triples = graph.triples
+        inside = (triples[:, 0] < entities) & (triples[:, 1] < relations) & (triples[:, 2] < entities)
+        self.model = copy.copy(self.model)
+        self.model.use_graph(Graph(part, np.ascontiguousarray(triples[inside])))

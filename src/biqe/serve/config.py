@@ -1,0 +1,95 @@
+"""Settings of a server: where it listens, who may ask, and how much."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from biqe.errors import InvalidOption
+
+PORT = 7878
+MODES = ("known", "both", "predicted")
+KIB, MIB = 1024, 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one request may ask for. What is beyond is refused with its number, never cut in silence."""
+
+    query_length: int = 20_000
+    """Characters of a query."""
+    patterns: int = 64
+    """Triple patterns of a query, all groups and blocks together."""
+    paths: int = 8
+    """Property paths with * or + in a query; each may walk the whole graph."""
+    rows: int = 10_000
+    """Rows of an answer. A longer one is cut, and says so."""
+    top: int = 1_000
+    """Predicted rows that one request may ask for."""
+    body: int = 1 * MIB
+    """Bytes of a request's body."""
+    upload: int = 64 * MIB
+    """Bytes of a body that is data to load."""
+    header: int = 16 * KIB
+    """Bytes of a request's line and headers, all together."""
+    seconds: float = 30.0
+    """Time of one request, waiting included."""
+
+    def __post_init__(self) -> None:
+        for name in ("query_length", "patterns", "paths", "rows", "top", "body", "upload", "header", "seconds"):
+            if getattr(self, name) <= 0:
+                raise InvalidOption(f"{name!r} must be above 0. Got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """How a knowledge base is served."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Anything but loopback needs ``token_file``, or ``open_to_all``."""
+    port: int = PORT
+    """Port to listen on; 0 takes a free one."""
+    workers: int = 1
+    """Processes that answer."""
+    token_file: Path | None = None
+    """Lines of ``read TOKEN`` and ``write TOKEN``; None lets everyone read and write."""
+    open_to_all: bool = False
+    """Listen beyond loopback without tokens. Whoever reaches the port may then read, and write unless ``read_only``."""
+    read_only: bool = False
+    """Refuse every change of the graph."""
+    cors: tuple[str, ...] = ()
+    """Origins of other pages whose scripts may ask, such as https://example.org; ``*`` for all. None by default."""
+    mode: str = "known"
+    """Rows that /sparql gives where the client does not choose: known makes it a plain SPARQL 1.1 endpoint."""
+    limits: Limits = field(default_factory=Limits)
+    metrics: bool = True
+    """Serve /metrics. It is open to whoever may read."""
+    telemetry: bool = False
+    """Send traces by OpenTelemetry; needs the extra ``telemetry``."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65_535:
+            raise InvalidOption(f"'port' must be in 0..65535. Got {self.port}")
+        if self.workers < 1:
+            raise InvalidOption(f"'workers' must be at least 1. Got {self.workers}")
+        if self.mode not in MODES:
+            raise InvalidOption(f"'mode' must be one of {', '.join(MODES)}. Got {self.mode!r}")
+        for origin in self.cors:
+            if origin != "*" and ("://" not in origin or origin.count("/") > 2):
+                raise InvalidOption(f"'cors' must be origins such as https://example.org, or *. Got {origin!r}")
+        if not self.is_loopback and self.token_file is None and not self.open_to_all:
+            raise InvalidOption(
+                f"listening on {self.host} lets other machines ask, so it needs tokens",
+                hint="give --token-file FILE with lines 'read TOKEN' and 'write TOKEN', or --open-to-all to go without",
+            )
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:  # a name that may lead anywhere
+            return False

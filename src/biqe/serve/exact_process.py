@@ -1,0 +1,292 @@
+"""The exact store in processes of its own, which can be killed.
+
+pyoxigraph answers all of SPARQL 1.1, and nothing stops a query once it runs: no time limit, no way to cancel. A query
+over paths can take hours and all memory. So each query runs in a child process under a time and a memory limit that the
+kernel keeps, and that is killed when its caller has gone.
+
+    service   a process that loads the store once, listens on a private socket, and forks a child for each connection;
+              children share the store's memory. All workers of a server use one service.
+    child     answers one query after the other on its connection
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import resource
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from biqe.errors import BiqeError, Busy, RequestRefused, RunFailed
+from biqe.exact.store import ExactStore, Solutions, Term
+from biqe.serve.lanes import Request
+
+if TYPE_CHECKING:
+    from biqe.knowledge_base import KnowledgeBase
+    from biqe.serve.live.live_graph import LiveGraph
+
+MEMORY = 1 << 30
+"""Bytes that one query may take beyond the store itself."""
+LATE = 2.0
+"""Seconds beyond its time after which the kernel ends a query whose caller did not."""
+NOTHING = "ASK { <urn:biqe:none> ?p ?o }"
+"""Makes a store load what it loads on first use, and a live one catch up, so that children share it."""
+STOP = 5.0
+"""Seconds that the service gets to end by itself."""
+LOOK = 0.05
+"""Seconds between looks at whether the caller is still there."""
+
+
+class Queried(Protocol):
+    """What a service asks: an ExactStore, or anything that reads queries as it does."""
+
+    def query(self, text: str, **options: Any) -> Any: ...
+
+
+class LiveStore:
+    """The exact store of a live graph: every query sees what was acknowledged before it."""
+
+    def __init__(self, folder: Path) -> None:
+        from biqe.serve.live.live_graph import LiveGraph
+
+        self._live = LiveGraph(folder)
+
+    def query(self, text: str, **options: Any) -> Any:
+        """As ``ExactStore.query``."""
+        return self._live.snapshot().store.query(text, **options)
+
+
+def service_of(kb: KnowledgeBase, live: LiveGraph | None, memory: int = MEMORY) -> ExactService:
+    """The service for the exact store of a knowledge base, or for that of its live graph."""
+    source: Callable[[], Any] = partial(ExactStore, kb.graph) if live is None else partial(LiveStore, live.folder)
+    return ExactService(source, memory=memory)
+
+
+class ExactService:
+    """Starts the service and keeps it alive; ``address`` is where children are to be had."""
+
+    def __init__(self, source: Callable[[], Queried], *, memory: int = MEMORY) -> None:
+        self._payload = pickle.dumps((source, memory))
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._place = Path(tempfile.mkdtemp(prefix="biqe-exact-"))
+        self.address = str(self._place / "socket")
+
+    def start(self) -> None:
+        """Start it, or start it again if it has died; returns once it answers."""
+        with self._lock:
+            if self._process is not None and self._process.poll() is None:
+                return
+            self._close()
+            Path(self.address).unlink(missing_ok=True)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "biqe.serve.exact_process", self.address],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
+            self._process = process
+            assert process.stdin is not None and process.stdout is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(len(self._payload).to_bytes(8, "big") + self._payload)
+                process.stdin.flush()  # and kept open: when this process ends, the service reads its end and follows
+            if process.stdout.readline() != b"ready\n":
+                process.wait()
+                raise RunFailed("the process for exact queries could not start", hint="see what it wrote on stderr")
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the service runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        """End the service and its children."""
+        self._close()
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    def _close(self) -> None:
+        """Close what leads to the process: without it, it ends."""
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None and process.stdout is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            process.stdout.close()
+            try:
+                process.wait(STOP)
+            except subprocess.TimeoutExpired:  # somebody else holds its standard input
+                process.kill()
+                process.wait()
+
+
+class ExactProcesses:
+    """Children of a service, as many as are used at a time."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._idle: list[Child] = []
+        self._lock = threading.Lock()
+        self.killed = 0
+        """Children that were ended in the middle of a query."""
+
+    def query(self, text: str, request: Request, **options: Any) -> Any:
+        """What the store's ``query`` returns or raises."""
+        child = self._child(text, request, options)
+        connection = child.connection
+        try:
+            while not connection.poll(LOOK):
+                request.check()
+            answer = connection.recv()
+        except (EOFError, ConnectionError) as error:
+            self._end(child)
+            if request.left <= LOOK:
+                raise request.too_long() from error
+            raise RequestRefused(
+                "the query was ended: it needed more memory than one query may take",
+                hint="ask for less at a time: a LIMIT, fewer variables, no paths of any length between two unknowns",
+                status=413,
+            ) from error
+        except BaseException:
+            self._end(child)
+            raise
+        with self._lock:
+            self._idle.append(child)
+        kind, found = answer
+        if kind == "error":
+            raise found
+        return unpacked(found)
+
+    def close(self) -> None:
+        """Let all idle children go."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.let_go()
+
+    def _child(self, text: str, request: Request, options: dict[str, Any]) -> Child:
+        """A child that has been given the query."""
+        asked = (text, options, max(request.left, 0.01))
+        while True:
+            with self._lock:
+                child = self._idle.pop() if self._idle else None
+            if child is None:
+                break
+            try:
+                child.connection.send(asked)
+                return child
+            except OSError:  # it died while it was idle
+                child.let_go()
+        try:
+            connection: Connection = Client(self._address, "AF_UNIX")  # type: ignore[assignment]
+            child = Child(connection, os.pidfd_open(connection.recv()))
+            connection.send(asked)
+        except (OSError, EOFError) as error:
+            raise Busy("the exact store is being started again", hint="ask again in a moment") from error
+        return child
+
+    def _end(self, child: Child) -> None:
+        self.killed += 1
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(child.process, signal.SIGKILL)
+        child.let_go()
+
+
+@dataclass(frozen=True)
+class Child:
+    """A connection to a child, and the child itself: a number could be another process's by the time it is killed."""
+
+    connection: Connection
+    process: int
+    """File descriptor of the process."""
+
+    def let_go(self) -> None:
+        """It ends by itself when its connection does."""
+        self.connection.close()
+        os.close(self.process)
+
+
+def packed(found: Solutions | bool) -> Any:
+    """Rows as they go to another process: each different term once, in plain tuples, and numbers."""
+    if isinstance(found, bool):
+        return found
+    numbers: dict[Term | None, int] = {}
+    cells = [numbers.setdefault(term, len(numbers)) for row in found.rows for term in row]
+    terms = [None if term is None else tuple(term) for term in numbers]
+    return found.variables, terms, cells, len(found.rows), found.complete
+
+
+def unpacked(sent: Any) -> Solutions | bool:
+    """What ``packed`` packed."""
+    if isinstance(sent, bool):
+        return sent
+    variables, terms, cells, count, complete = sent
+    known = [None if term is None else Term(*term) for term in terms]
+    values = iter([known[number] for number in cells])
+    rows = tuple(zip(*[values] * len(variables), strict=True)) if variables else ((),) * count
+    return Solutions(variables, rows, complete)
+
+
+def _serve(connection: Connection, store: Queried, memory: int) -> None:
+    """Answer queries on the connection until it is closed."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + memory, in_use + memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    connection.send(os.getpid())
+    while True:
+        text, options, seconds = connection.recv()
+        signal.setitimer(signal.ITIMER_REAL, seconds + LATE)
+        try:
+            answer = ("result", packed(store.query(text, **options)))
+        except MemoryError:
+            os._exit(1)
+        except BiqeError as error:
+            answer = ("error", error)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        connection.send(answer)
+
+
+def main(address: str) -> None:
+    """The service: one child for each connection, until the standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Children are never waited for.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    stdin = sys.stdin.buffer
+    source, memory = pickle.loads(stdin.read(int.from_bytes(stdin.read(8), "big")))
+    store: Queried = source()
+    store.query(NOTHING)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(address)
+    listening.listen(64)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    while True:
+        readable, _, _ = select.select([listening, stdin], [], [])
+        if stdin in readable:
+            shutil.rmtree(Path(address).parent, ignore_errors=True)  # whoever started us may not be able to
+            os.killpg(0, signal.SIGKILL)
+        accepted, _ = listening.accept()
+        with contextlib.suppress(BiqeError):
+            store.query(NOTHING)
+        if os.fork():
+            accepted.close()
+            continue
+        listening.close()
+        with contextlib.suppress(EOFError, ConnectionError):
+            _serve(Connection(accepted.detach()), store, memory)
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

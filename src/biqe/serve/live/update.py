@@ -1,0 +1,230 @@
+"""SPARQL 1.1 Update on a live graph, as far as it concerns one graph and no file or server.
+
+    INSERT DATA, DELETE DATA      statements as they stand
+    DELETE WHERE                  and DELETE {...} INSERT {...} WHERE {...}, with either part left out
+
+pyoxigraph reads the whole text first, so that nothing is done of an update that is malformed at its end. Each operation
+is then asked as a CONSTRUCT: what it would delete, and what it would insert. So the store is never changed by an update
+itself, only by what the journal holds. Names are those of the graph, spelt as they are: a label is no name here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from biqe.errors import InvalidOption, SparqlSyntax, UnsupportedQuery
+from biqe.exact.store import DEPTH, Rewritten, iri_of
+from biqe.query.scan import Scan, Word, scan
+from biqe.query.subset import refuse_unreadable, syntax_error
+from biqe.serve.live.changes import Changes, Statement
+from biqe.serve.live.rdf import name_of_node, text_of
+from biqe.serve.live.upload import MAX_STATEMENTS, BlankNames
+
+if TYPE_CHECKING:
+    from biqe.graph.vocabulary import Vocabulary
+    from biqe.serve.live.view import View
+
+MAX_CHARACTERS = 4_000_000
+"""Characters of an update's text; more statements are uploaded as a file."""
+MAX_WORDS = 1_000_000
+TAKEN = (
+    "INSERT DATA, DELETE DATA, DELETE WHERE and DELETE/INSERT WHERE on the one graph are done; see docs/serve/live.md"
+)
+
+_ONE_GRAPH = "there is one graph here, without a name; leave the name out"
+_REFUSED = {
+    "LOAD": "no file or address is read for an update; upload the file instead",
+    "SERVICE": "no other server is asked",
+    **dict.fromkeys(("GRAPH", "WITH", "USING", "NAMED", "FROM", "CREATE", "COPY", "MOVE", "ADD"), _ONE_GRAPH),
+    **dict.fromkeys(
+        ("CLEAR", "DROP"), "the whole graph is not emptied by one word; delete what has to go, by DELETE WHERE"
+    ),
+    **dict.fromkeys(("SELECT", "CONSTRUCT", "DESCRIBE", "ASK"), "this is a query, and changes nothing; send it as one"),
+}
+_INNER = frozenset({"SELECT"})
+"""Words that are refused only where an operation begins: a WHERE may have a sub-SELECT."""
+_READ_ONLY = "CREATE GRAPH <urn:biqe:read>;"
+
+Ask = Callable[[Sequence[Changes], str], Iterable[Any]]
+"""Triples that a CONSTRUCT finds in the graph, after some steps of the same update."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation; its parts are texts in braces, with the declarations before them."""
+
+    prologue: str
+    deleted: str | None
+    inserted: str | None
+    where: str | None
+    """None where the statements are given as they are."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """A text of SPARQL Update."""
+
+    text: str
+
+    def steps(
+        self, view: View, prefixes: Mapping[str, str], is_taken: Callable[[str], bool], ask: Ask | None = None
+    ) -> list[Changes]:
+        """What each operation deletes and inserts. Refused, with its place: whatever is not done here."""
+        from pyoxigraph import Store
+
+        blank = BlankNames(view.version + 1, is_taken)
+        steps: list[Changes] = []
+        for operation in operations(_Renamed(self.text, prefixes, view.vocabulary)):
+            parts: list[tuple[Statement, ...]] = []
+            for template in (operation.deleted, operation.inserted):
+                if template is None:
+                    parts.append(())
+                    continue
+                text = f"{operation.prologue} CONSTRUCT {template} WHERE {operation.where or '{}'}"
+                # What stands in the text needs no graph.
+                found: Any = Store().query(text) if operation.where is None else (ask or view.ask_after)(steps, text)
+                parts.append(_statements(found, blank, is_taken))
+            steps.append(Changes(*parts))
+        return steps
+
+
+def _statements(found: Iterable[Any], blank: BlankNames, is_taken: Callable[[str], bool]) -> tuple[Statement, ...]:
+    from pyoxigraph import BlankNode, Literal, NamedNode
+
+    def named(node: Any) -> str:
+        name = name_of_node(node)
+        return name if not isinstance(node, BlankNode) or is_taken(name) or blank.gave(name) else blank.of(name)
+
+    statements: dict[Statement, None] = {}
+    for triple in found:
+        object_ = triple.object
+        if not isinstance(object_, NamedNode | BlankNode | Literal):
+            raise UnsupportedQuery("a statement about a statement has no place in this graph",
+                                   hint="give the statement a name of its own, and say it about that")  # fmt: skip
+        value = text_of(object_) if isinstance(object_, Literal) else named(object_)
+        statements[Statement(named(triple.subject), name_of_node(triple.predicate), value)] = None
+        if len(statements) > MAX_STATEMENTS:
+            raise InvalidOption(f"the update changes more than {MAX_STATEMENTS:,} statements", hint="send it in parts")
+    return tuple(statements)
+
+
+class _Renamed(Rewritten):
+    """An update's text whose names are the store's."""
+
+    def _scanned(self, text: str) -> Scan:
+        if len(text) > MAX_CHARACTERS:
+            raise SparqlSyntax(f"the update has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read",
+                               hint="upload the statements as a file")  # fmt: skip
+        scanned = scan(text)
+        refuse_unreadable(scanned, depth=DEPTH, words=MAX_WORDS)
+        return scanned
+
+    def _refuse(self) -> None:
+        depth = 0
+        for word in self._words:
+            depth += (word.text == "{") - (word.text == "}")
+            name = word.text.upper()
+            if word.kind == "keyword" and name in _REFUSED and not (depth and name in _INNER):
+                raise syntax_error(self.scanned, word.start, f"{name} is not done", hint=f"{_REFUSED[name]}; {TAKEN}")
+
+    def _name(self, written: str) -> str:
+        """A plain name as an IRI, in the spelling of the graph where it has such a name."""
+        return f"<{iri_of(spelt(written, self._vocabulary)).value}>"
+
+
+def spelt(written: str, vocabulary: Vocabulary) -> str:
+    """The graph's name that a text means: as it stands, or with blanks for underscores; else it is a new name."""
+    name = unquote(written)
+    for spelling in (name, name.replace("_", " ")):
+        if vocabulary.entities.find(spelling) is not None or vocabulary.relations.find(spelling) is not None:
+            return spelling
+    return name
+
+
+def operations(rewritten: Rewritten) -> list[Operation]:
+    """The operations of a text; SparqlSyntax, with its place, where one of them is none."""
+    # The text begins with the graph's own declarations, on a line of their own.
+    text = rewritten.text
+    found: list[Operation] = []
+    prologue: list[str] = []
+    line, line_start = 1, 0
+    for words in _parts(scan(text).words):
+        at = 0
+        while (count := _declaration(words[at:])) > 0:
+            prologue.append(" ".join(word.text for word in words[at : at + count]))
+            at += count
+        if at == len(words):
+            continue
+        start, last = words[at].start, words[-1]
+        line += text.count("\n", line_start, start)
+        line_start = text.rfind("\n", 0, start) + 1
+        place = "\n" * (line - 1) + " " * (start - line_start)
+        _check(rewritten, " ".join(prologue), place + text[start : last.start + len(last.text)])
+        found.append(_operation(text, words[at:], " ".join(prologue)))
+    return found
+
+
+def _parts(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
+    """The words between semicolons that stand outside of all brackets."""
+    depth = first = 0
+    for number, word in enumerate(words):
+        depth += (word.text in ("{", "(", "[")) - (word.text in ("}", ")", "]"))
+        if word.text == ";" and depth == 0:
+            yield words[first:number]
+            first = number + 1
+    yield words[first:]
+
+
+def _declaration(words: Sequence[Word]) -> int:
+    """Number of words that declare a prefix or the base, at the beginning; 0 where none do."""
+    kinds = [word.kind for word in words[:3]]
+    if kinds == ["keyword", "name", "iri"] and words[0].text.upper() == "PREFIX" and words[1].text.endswith(":"):
+        return 3
+    return 2 if kinds[:2] == ["keyword", "iri"] and words[0].text.upper() == "BASE" else 0
+
+
+def _check(rewritten: Rewritten, prologue: str, operation: str) -> None:
+    """SparqlSyntax, with its place, unless the text is one operation.
+
+    The store reads a text to its end before it does anything, and making one graph twice fails: so nothing is done.
+    (It takes declarations at the beginning only, where SPARQL has them before each operation.)
+    """
+    from pyoxigraph import Store
+
+    try:
+        Store().update(f"{prologue} {_READ_ONLY} {_READ_ONLY} {operation}")
+    except SyntaxError as error:
+        found = rewritten.error(str(error))
+        found.hint = TAKEN
+        raise found from error
+    except (OSError, RuntimeError, ValueError):
+        return
+
+
+def _operation(text: str, words: Sequence[Word], prologue: str) -> Operation:
+    first, second = words[0].text.upper(), words[1].text.upper()
+    if second in ("DATA", "WHERE"):
+        block, _ = _block(text, words, 2)
+        where = block if second == "WHERE" else None
+        return Operation(prologue, None, block, where) if first == "INSERT" else Operation(prologue, block, None, where)
+    parts: dict[str, str] = {}
+    at = 0
+    while "WHERE" not in parts:
+        if words[at].text == "{":
+            parts["WHERE"], at = _block(text, words, at)  # the word itself may be left out
+        else:
+            parts[words[at].text.upper()], at = _block(text, words, at + 1)
+    return Operation(prologue, parts.get("DELETE"), parts.get("INSERT"), parts["WHERE"])
+
+
+def _block(text: str, words: Sequence[Word], at: int) -> tuple[str, int]:
+    """The group in braces that begins with this word, and the number of the word behind it."""
+    depth = 0
+    for number in range(at, len(words)):
+        depth += (words[number].text == "{") - (words[number].text == "}")
+        if depth == 0:
+            return text[words[at].start : words[number].start + 1], number + 1
+    raise SparqlSyntax("the update cannot be read: a group in braces does not end", hint=TAKEN)

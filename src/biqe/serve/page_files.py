@@ -1,0 +1,150 @@
+"""The page, as files that were built beforehand: what is served at /, /yasgui and /assets.
+
+Built files have their hash in their name, so a browser keeps them for good; the two documents are asked for anew each
+time. Every answer carries a Content-Security-Policy under which nothing runs that is not among these files, and
+nothing is fetched from elsewhere.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from biqe.errors import UnreadableFile
+
+PAGE: Final = Path(__file__).parent / "page"
+"""The built page; ``make page`` writes it from ``web/``."""
+
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".woff2": "font/woff2",
+}
+_SQUEEZED = {".css", ".html", ".js", ".svg"}
+_STRICT: Mapping[str, str] = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self'",
+    "font-src": "'self'",
+    "connect-src": "'self'",
+    "base-uri": "'none'",
+    "form-action": "'none'",
+    "frame-ancestors": "'none'",
+    "require-trusted-types-for": "'script'",
+}
+# Yasgui writes style elements and pictures of its own, and builds parts of itself from HTML text.
+_YASGUI: Mapping[str, str] = {
+    name: {"style-src": "'self' 'unsafe-inline'", "img-src": "'self' data:"}.get(name, sources)
+    for name, sources in _STRICT.items()
+    if name != "require-trusted-types-for"
+}
+_ALWAYS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+_DOCUMENTS = {"/": "index.html", "/yasgui": "yasgui.html"}
+
+
+@dataclass(frozen=True)
+class PageFile:
+    """One built file, in memory: the page is small, and a request must not wait for a disk."""
+
+    name: str
+    content: bytes
+
+    @property
+    def suffix(self) -> str:
+        """How its name ends."""
+        return Path(self.name).suffix
+
+    @property
+    def is_hashed(self) -> bool:
+        """Whether its name says what is in it, so that it never changes under that name."""
+        return self.name.startswith("assets/")
+
+    @cached_property
+    def squeezed(self) -> bytes | None:
+        """The content, gzipped; None for what would not get smaller."""
+        return gzip.compress(self.content, 9, mtime=0) if self.suffix in _SQUEEZED else None
+
+    @cached_property
+    def etag(self) -> str:
+        """What a browser shows to learn that nothing changed."""
+        return f'"{hashlib.sha256(self.content).hexdigest()[:32]}"'
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What goes with the content, whichever way it is sent."""
+        policy = _YASGUI if self.name == "yasgui.html" else _STRICT
+        return {
+            **_ALWAYS,
+            "Content-Security-Policy": "; ".join(f"{name} {sources}" for name, sources in policy.items()),
+            "Cache-Control": "public, max-age=31536000, immutable" if self.is_hashed else "no-cache",
+            "ETag": self.etag,
+            "Vary": "Accept-Encoding",
+        }
+
+
+def read_page(folder: Path = PAGE) -> dict[str, PageFile]:
+    """All files of the built page by their path in it; refused where the page was not built."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.suffix in _TYPES]
+    files = {path.relative_to(folder).as_posix(): path for path in paths}
+    if "index.html" not in files:
+        raise UnreadableFile(f"the page is not built: {folder} has no index.html", hint="build it with: make page")
+    return {name: PageFile(name, path.read_bytes()) for name, path in files.items()}
+
+
+def routes(folder: Path = PAGE) -> Sequence[BaseRoute]:
+    """The routes of the page, for an application to take in; none of them is part of its documented API."""
+    files = read_page(folder)
+
+    def document(file: PageFile) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            return _answer(request, file)
+
+        return answer
+
+    async def asset(request: Request) -> Response:
+        # Looked up by name among what was read at the start: no part of a request ever becomes a path on the disk.
+        file = files.get(f"assets/{request.path_params['name']}")
+        if file is None:
+            return Response("There is no such file.\n", 404, headers=_ALWAYS, media_type="text/plain")
+        return _answer(request, file)
+
+    documents = [Route(path, document(files[name])) for path, name in _DOCUMENTS.items() if name in files]
+    return [*documents, Route("/assets/{name}", asset)]
+
+
+def _answer(request: Request, file: PageFile) -> Response:
+    headers = file.headers
+    if file.etag in [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]:
+        return Response(None, 304, headers=headers)
+    content = file.content
+    if file.squeezed is not None and _takes_gzip(request.headers.get("accept-encoding", "")):
+        content = file.squeezed
+        headers["Content-Encoding"] = "gzip"
+    return Response(content, headers=headers, media_type=_TYPES[file.suffix])
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """Whether an Accept-Encoding allows gzip; ``gzip;q=0`` does not."""
+    for part in accepted.lower().split(","):
+        name, _, weight = part.partition(";")
+        if name.strip() in ("gzip", "*"):
+            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False

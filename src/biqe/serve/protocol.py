@@ -1,0 +1,154 @@
+"""The SPARQL 1.1 Protocol: /sparql answers queries, and both /sparql and /update take updates.
+
+By default an endpoint like any other: all of SPARQL 1.1, stored triples only. With ``mode`` both or predicted, a query
+of the subset is answered by the model too; with a predict block in the text, the two mix (``federate``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from biqe.answer.formats import visible
+from biqe.errors import BiqeError, Busy, RequestRefused, SparqlSyntax, TookTooLong
+from biqe.query.scan import scan
+from biqe.serve import description, federate, measure, requests
+from biqe.serve.config import ServeConfig
+from biqe.serve.guard import denied
+from biqe.serve.negotiate import choose
+from biqe.serve.results import ROWS, TRIPLES, Table, table_of, write_rows, write_triples
+from biqe.serve.tokens import WRITE
+
+if TYPE_CHECKING:
+    from biqe.exact.store import Cut
+    from biqe.serve.engine import Engine
+
+SMALL = 50
+"""Rows that are written where they are; more of them are written in a thread, so that others need not wait."""
+GRAPH_FORMS = ("CONSTRUCT", "DESCRIBE")
+Written = TypeVar("Written")
+
+
+class Protocol:
+    """The endpoint over one engine."""
+
+    def __init__(self, engine: Engine, config: ServeConfig) -> None:
+        self.engine = engine
+        self.config = config
+
+    async def sparql(self, request: Request) -> Response:
+        """A query, an update, or the description of the service where neither is sent."""
+        return await self._answer(request, is_update=False)
+
+    async def update(self, request: Request) -> Response:
+        """An update."""
+        return await self._answer(request, is_update=True)
+
+    async def _answer(self, request: Request, *, is_update: bool) -> Response:
+        deadline = time.monotonic() + self.config.limits.seconds
+        asked = requests.read(
+            request.method, request.scope["query_string"], request.headers, await request.body(), self.config, is_update
+        )
+        request.state.about = {"kind": asked.kind, "mode": asked.mode, "length": len(asked.text)}
+        if asked.kind == requests.DESCRIBE:
+            form = choose(request.headers.get("accept"), TRIPLES, asked.form)
+            endpoint = str(request.url.replace(query=""))
+            written = await self.engine.run(description.describe, self.engine, self.config, endpoint, form)
+            return Response(written, media_type=TRIPLES[form])
+        if asked.kind == requests.UPDATE:
+            return await self._changed(request, asked.text)
+        offered = TRIPLES if form_of(asked.text) in GRAPH_FORMS else ROWS
+        form = choose(request.headers.get("accept"), offered, asked.form)
+        table = await self.found(asked, deadline)
+        request.state.about["rows"] = len(table.rows)
+        body = await _apart(
+            table, lambda: write_triples(table, form) if offered is TRIPLES else write_rows(table, form)
+        )
+        headers = {} if table.complete else {"X-Biqe-Truncated": f"after {len(table.rows)} rows"}
+        if table.probability is not None:
+            headers["X-Biqe-Probability"] = repr(table.probability)
+        if table.note:
+            headers["X-Biqe-Note"] = visible(table.note).encode("ascii", "backslashreplace").decode()
+        return Response(body, media_type=offered[form], headers=headers)
+
+    async def found(self, asked: requests.Asked, deadline: float) -> Table:
+        """The rows that a query asks for, at most as many as one answer may have."""
+        limits = self.config.limits
+        measure.refuse_oversized(asked.text, limits)
+        blocks = federate.blocks(asked.text)
+        # What no model reads is answered from the graph, unless the client itself chose otherwise.
+        is_known = not asked.is_chosen and (bool(blocks) or form_of(asked.text) in GRAPH_FORMS)
+        if asked.mode == "known" or blocks or is_known:
+            if asked.mode != "known" and not is_known:
+                raise RequestRefused(
+                    f"a query with predict blocks says itself what is predicted, so 'mode' must be known. "
+                    f"Got {asked.mode!r}",
+                    hint="leave the mode out, or the blocks",
+                )
+            cuts = [cut for block in blocks for cut in await self._asked_apart(block, deadline)]
+            found = await self.engine.exact(
+                asked.text, max_rows=limits.rows, deadline=_left(deadline), **({"cuts": cuts} if cuts else {})
+            )
+            return await _apart(() if isinstance(found, bool) else found.rows, lambda: table_of(found, asked.extra))
+        answers = await self.engine.ask(asked.text, mode=asked.mode, deadline=_left(deadline), **asked.options)
+        return await _apart(answers, lambda: table_of(answers, asked.extra).cut(limits.rows))
+
+    async def _asked_apart(self, block: federate.Block, deadline: float) -> list[Cut]:
+        """The rows of a predict block, as text that stands in its place."""
+        try:
+            options = requests.refuse_options(dict(block.options), self.config)
+            answers = await self.engine.ask(block.question, deadline=_left(deadline), **options)
+            complete = getattr(answers, "known_complete", True) and getattr(answers, "complete", True)
+            if not complete or len(answers) > self.config.limits.rows:
+                raise RequestRefused(
+                    f"a predict block has more rows than can be joined, {self.config.limits.rows:,}",
+                    hint="add patterns to the block, or a sub-SELECT with LIMIT inside it",
+                    status=413,
+                )
+            return await _apart(answers, lambda: block.cuts(answers))
+        except (Busy, TookTooLong):
+            raise
+        except SparqlSyntax as error:
+            if not block.is_silent:
+                raise block.in_the_whole(error) from None
+        except BiqeError:
+            if not block.is_silent:
+                raise
+        return block.cuts(None)
+
+    async def _changed(self, request: Request, text: str) -> Response:
+        self.refuse_changes(request)
+        receipt = await self.engine.update(text, deadline=self.config.limits.seconds)
+        return Response(orjson.dumps(asdict(receipt)), media_type="application/json")
+
+    def refuse_changes(self, request: Request) -> None:
+        """RequestRefused where this client, or nobody, may change the graph."""
+        if WRITE not in request.scope["state"]["allowed"]:
+            raise denied(WRITE, has_token="authorization" in request.headers)
+        if self.config.read_only or self.engine.live is None:
+            raise RequestRefused("this server takes no changes: it is read-only", status=403)
+
+
+def form_of(text: str) -> str | None:
+    """SELECT, ASK, CONSTRUCT or DESCRIBE: the first word of a query after its prefixes; None where there is none."""
+    for word in scan(text).words:
+        if word.kind == "keyword" and word.text.upper() in federate.FORMS:
+            return word.text.upper()
+    return None
+
+
+def _left(deadline: float) -> float:
+    """Seconds that are left; never so few that the engine would take it for no limit."""
+    return max(deadline - time.monotonic(), 0.001)
+
+
+async def _apart(sized: Any, write: Callable[[], Written]) -> Written:
+    rows = len(sized.rows) if isinstance(sized, Table) else len(sized)
+    return write() if rows <= SMALL else await asyncio.to_thread(write)

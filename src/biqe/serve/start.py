@@ -1,0 +1,174 @@
+"""From an opened knowledge base to a server that listens: one socket, one exact store, and the workers.
+
+What workers share is loaded once, before they are forked (``workers``). Each builds an engine and an application of its
+own around it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from biqe.errors import InvalidOption, VocabularyMismatch
+from biqe.serve.config import ServeConfig
+
+if TYPE_CHECKING:
+    from biqe.knowledge_base import KnowledgeBase
+    from biqe.serve.engine import EngineConfig
+    from biqe.serve.live import LiveGraph
+
+SHARED = "PROMETHEUS_MULTIPROC_DIR"
+NEEDS = ("fastapi", "orjson", "prometheus_client", "structlog", "uvicorn")
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where a server listens, for the message that says so."""
+
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """What to type into a browser on this machine."""
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::", "") else self.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+
+def refuse_without_extra() -> None:
+    """InvalidOption that names the extra to install, where a package is missing."""
+    from importlib.util import find_spec
+
+    missing = [name for name in NEEDS if find_spec(name) is None]
+    if missing:
+        raise InvalidOption(
+            f"serving needs packages that are not installed: {', '.join(missing)}", hint="pip install 'biqe[serve]'"
+        )
+
+
+def open_live(kb: KnowledgeBase, folder: Path | None, *, read_only: bool) -> LiveGraph | None:
+    """The graph that changes, in ``folder`` or in one of its own; None where nothing has changed or can change."""
+    from biqe.serve.live import LiveGraph, is_live_folder
+
+    if folder is None:
+        if read_only:
+            return None
+        folder = default_folder(kb)
+    if read_only and not is_live_folder(folder):
+        raise InvalidOption(f"{folder} is no folder of changes, and --read-only makes none", hint="leave --live out")
+    live = LiveGraph(folder, kb.splits, known=kb.known, prefixes=kb.prefixes)
+    if not live.is_of(kb.splits.fingerprint):
+        raise VocabularyMismatch(
+            f"{folder} keeps changes of another graph than {kb.name} (fingerprints {live.base_fingerprint} and "
+            f"{kb.splits.fingerprint})",
+            hint="give another folder with --live",
+        )
+    return live
+
+
+def default_folder(kb: KnowledgeBase) -> Path:
+    """Where changes of this graph are kept unless a folder is named: among the user's own state."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "biqe" / f"{Path(kb.name).name}-{kb.splits.fingerprint}"
+
+
+def serve(
+    kb: KnowledgeBase,
+    config: ServeConfig,
+    engine_config: EngineConfig,
+    live: LiveGraph | None = None,
+    *,
+    announce: Callable[[Listening], None] = lambda listening: None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; then finish what is running. ``announce`` is called once the socket listens."""
+    from biqe.serve.exact_process import service_of
+    from biqe.serve.workers import Supervisor, listen, preload
+
+    with listen(config.host, config.port) as socket, _numbers_of_all(config.workers):
+        # Not before: where the numbers of several workers are kept is read when this is imported.
+        from biqe.serve.observe import new_log
+
+        log = new_log()
+        preload(kb, live)
+        service = service_of(kb, live, engine_config.memory)
+        service.start()
+        try:
+            announce(Listening(config.host, socket.getsockname()[1]))
+
+            def look() -> None:
+                if not service.is_alive:
+                    log.warning("exact store ended", restarted=True)
+                    service.start()
+
+            supervisor = Supervisor(
+                work=lambda number: _work(kb, config, engine_config, live, service.address, socket),
+                count=config.workers,
+                stop_seconds=engine_config.stop_seconds + 5,
+                look=look,
+                tell=partial(_tell, log),
+            )
+            supervisor.run()
+        finally:
+            service.stop()
+
+
+def _work(
+    kb: KnowledgeBase, config: ServeConfig, engine_config: EngineConfig, live: LiveGraph | None, exact: str, socket: Any
+) -> None:
+    """What one worker does until it is told to stop."""
+    import logging
+
+    from biqe.serve import page_files
+    from biqe.serve.app import build
+    from biqe.serve.engine import Engine
+    from biqe.serve.observe import Forwarded, new_log
+    from biqe.serve.workers import serve_socket, share_machine
+
+    log = new_log()
+    if kb.model_folder is not None:
+        share_machine(config.workers)
+    logging.getLogger("uvicorn").addHandler(Forwarded(log))
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    engine = Engine(kb, engine_config, live, exact=exact)
+    app = build(engine, config, page=page_files.routes(), log=log)
+    serve_socket(
+        app,
+        socket,
+        is_stuck=lambda: engine.is_stuck,
+        # Beyond our own limit, so that what is a little too long gets our answer rather than the web server's.
+        h11_max_incomplete_event_size=4 * config.limits.header,
+        timeout_graceful_shutdown=int(engine_config.stop_seconds),
+        server_header=False,
+        proxy_headers=False,
+        lifespan="on",
+    )
+
+
+def _tell(log: Any, event: str, **facts: Any) -> None:
+    log.info(event, **facts)
+    if event == "worker ended" and os.environ.get(SHARED):
+        from prometheus_client import multiprocess
+
+        multiprocess.mark_process_dead(facts["process"])  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _numbers_of_all(workers: int) -> Iterator[None]:
+    """A folder in which several workers add up their numbers, gone afterwards."""
+    if workers == 1 or os.environ.get(SHARED):
+        yield
+        return
+    folder = tempfile.mkdtemp(prefix="biqe-numbers-")
+    os.environ[SHARED] = folder
+    try:
+        yield
+    finally:
+        os.environ.pop(SHARED, None)
+        shutil.rmtree(folder, ignore_errors=True)

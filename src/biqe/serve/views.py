@@ -1,0 +1,160 @@
+"""Answers and explanations in the shapes of the JSON API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from biqe.answer.result import Answers
+from biqe.answer.terms import TermTable
+from biqe.exact.store import Term, iri_of
+from biqe.graph.vocabulary import Vocabulary
+from biqe.query.ast import written
+from biqe.serve import schemas as out
+from biqe.serve.results import node_is_blank
+
+if TYPE_CHECKING:
+    from biqe.explain import Explanation
+
+# Answers
+
+
+def answer(found: Answers | TermTable, vocabulary: Vocabulary, limit: int, offset: int, rows: int) -> out.AskOut:
+    """A page of the answers; ``rows`` are the most that an answer may have."""
+    total = min(len(found), rows)
+    page = found[offset : min(offset + limit, total)] if offset < total else []
+    if isinstance(found, Answers):
+        return _of_entities(found, page, total)
+    return _of_terms(found, page, total, vocabulary)
+
+
+def _of_entities(found: Answers, page: list[Any], total: int) -> out.AskOut:
+    notes = [found.note] if found.note else []
+    if found.model is None and found.config.mode == "both" and not notes:
+        notes.append("There is no model here, so nothing was predicted.")
+    vocabulary = found.graph.vocabulary
+    return out.AskOut(
+        columns=[out.Column(name=name, target=True) for name in found.variables],
+        rows=[_row(found, row, vocabulary) for row in page],
+        total=total,
+        known=found.known_count,
+        predicted=found.predicted_count,
+        holds=found.holds if found.form == "ASK" else None,
+        model=found.model,
+        why=found.why,
+        seconds=found.seconds,
+        notes=notes,
+        form="ask" if found.form == "ASK" else "select",
+        truncated=not found.known_complete or total < len(found),
+    )
+
+
+def _row(found: Answers, row: Any, vocabulary: Vocabulary) -> out.Row:
+    missing = [
+        out.MissingLink(subject=link.subject, predicate=link.relation, object=link.object, probability=link.probability)
+        for link in row.missing
+    ]
+    values = [entity_value(id_, vocabulary) for id_ in row.ids]
+    return out.Row(
+        values=values, probability=row.probability, status=row.status, missing=missing, index=row.number
+    )  # fmt: skip
+
+
+def _of_terms(found: TermTable, page: list[Any], total: int, vocabulary: Vocabulary) -> out.AskOut:
+    known = sum(status == "known" for status in found.statuses)
+    form: Any = "ask" if found.holds is not None else "count" if found.model is not None else "values"
+    return out.AskOut(
+        columns=[out.Column(name=name, target=False) for name in found.variables],
+        rows=[
+            out.Row(
+                values=[term_value(term, vocabulary) for term in row.terms.values()],
+                probability=row.probability, status=row.status, missing=[], index=row.number,
+            )
+            for row in page
+        ],  # fmt: skip
+        total=total,
+        known=known,
+        predicted=len(found) - known,
+        holds=found.holds,
+        model=found.model,
+        why=found.why,
+        seconds=found.seconds,
+        notes=[],
+        form=form,
+        truncated=not found.complete or total < len(found),
+    )  # fmt: skip
+
+
+def entity_value(entity: int, vocabulary: Vocabulary) -> out.Value:
+    """An entity of the graph."""
+    name = vocabulary.entities[entity]
+    iri = None if node_is_blank(name) else iri_of(name).value
+    return out.Value(id=entity, iri=iri, label=vocabulary.label(entity), term=None if iri is None else written(name))
+
+
+def term_value(term: Term | None, vocabulary: Vocabulary) -> out.Value:
+    """An RDF term; an entity where it names one."""
+    if term is None:
+        return out.Value(id=None, iri=None, label="", term=None)
+    if term.kind == "literal":
+        return out.Value(id=None, iri=None, label=term.value, term=None)
+    entity = vocabulary.entities.find(term.value)
+    if entity is not None:
+        return entity_value(entity, vocabulary)
+    if term.kind == "bnode":
+        return out.Value(id=None, iri=None, label=term.value, term=None)
+    return out.Value(id=None, iri=iri_of(term.value).value, label=term.value, term=written(term.value))
+
+
+# Explanations
+
+
+def explained(found: Explanation) -> out.ExplainOut:
+    """An explanation, with the drawing of its witness."""
+    told = found.to_json()
+    witness = attention = None
+    if told["witness"] is not None:
+        nodes = [
+            out.GraphNode(id=node.entity or node.word, label=node.label or node.word, kind=_kind(node.kind))
+            for node in found.nodes
+        ]
+        links = [{name: link[name] for name in out.WitnessLink.model_fields} for link in told["witness"]["links"]]
+        unique = list({node.id: node for node in nodes}.values())
+        witness = out.WitnessOut(nodes=unique, links=links, complete=told["witness"]["complete"])  # type: ignore[arg-type]
+    if told["attention"] is not None:
+        part = told["attention"]
+        tokens = [str(entry.get("node", entry.get("relation"))) for entry in part["parts"]]
+        attention = out.AttentionOut(
+            tokens=tokens, **{name: part[name] for name in ("unknowns", "mean", "last", "by_layer")}
+        )
+    return out.ExplainOut(
+        status=told["status"],
+        probability=told["probability"],
+        model=told["model"],
+        witness=witness,
+        attention=attention,
+        counterfactual=list(_changes(told)),
+        skipped=told["skipped"],
+        text=found.to_text(),
+        svg=found.to_svg(),
+    )
+
+
+def _kind(kind: str) -> Any:
+    return "entity" if kind == "constant" else kind
+
+
+def _changes(told: Mapping[str, Any]) -> Iterator[out.Counterfactual]:
+    found = told["counterfactual"]
+    if found is None:
+        return
+    patterns = {entry["number"]: entry for entry in told["patterns"]}
+    for entry in [*found["patterns"], *found["triples"]]:
+        triple = entry if "subject" in entry else patterns[entry["pattern"]]
+        yield out.Counterfactual(
+            what=f"{triple['subject']} {triple['relation']} {triple['object']}",
+            how=entry["how"],
+            before=found["share"],
+            after=entry["share"],
+            reason=entry["reason"],
+        )

@@ -1,0 +1,148 @@
+"""Checkpoints of a run whose entities are split over ranks: each writes its rows, and any number of ranks reads them.
+
+step-000001234/
+    shard-00001-model-....safetensors     what rank 0 holds; and so on, one file a rank
+    place.json                            where the run stands, and how many files there are
+
+PyTorch's distributed checkpoint plans what is written and read where. Its safetensors form is used, not its own, which
+holds pickles (decision 6). The folder takes its name only when all files are on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors import SafetensorError
+
+from biqe.errors import RunFailed, UnreadableFile
+from biqe.models._sharded import SplitTable
+from biqe.models.store import write_whole
+from biqe.train.ranks import Ranks, exchange
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+PLACE = "place.json"
+FILES = "files"
+"""Name, in it, of the number of files."""
+FADED = "faded."
+"""What stands before a weight's name where its average is noted to lag behind; see train/average.py."""
+
+
+def save(
+    folder: Path, place: dict[str, object], tensors: dict[str, torch.Tensor], table: SplitTable, ranks: Ranks
+) -> Path:
+    """Write ``tensors``, of which those of ``table`` are this rank's rows; called on all ranks at once."""
+    from torch.distributed.checkpoint import CheckpointException
+    from torch.distributed.checkpoint import save as save_distributed
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+
+    path = folder / f"step-{place['step']:09d}"
+    partial = folder / f".{path.name}.partial"
+    ranks.from_first(lambda: _made_anew(partial))
+    state = {name: _as_part(tensor, table) if is_split(name, table) else tensor for name, tensor in tensors.items()}
+    try:
+        with exchange("writing a checkpoint"):
+            save_distributed(state, storage_writer=HuggingFaceStorageWriter(str(partial), save_distributed=True))
+    except (CheckpointException, OSError) as error:
+        raise _unwritten(path, error) from error
+    ranks.from_first(lambda: _named(partial, path, {**place, FILES: ranks.world}))
+    return path
+
+
+def read(path: Path, table: SplitTable | None) -> dict[str, torch.Tensor]:
+    """Tensors of a checkpoint: with ``table``, this rank's rows of those that are split; without, all of them."""
+    from torch.distributed.checkpoint import CheckpointException, DefaultLoadPlanner
+    from torch.distributed.checkpoint import load as load_distributed
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+    try:
+        files, expected = len(list(path.glob("*.safetensors"))), _notes(path)[FILES]
+        if files != expected:  # the library would leave what is missing as it finds it in memory
+            raise UnreadableFile(f"{path} is not a whole checkpoint: it has {files} files of {expected}")
+        reader = HuggingFaceStorageReader(str(path))
+        found: dict[str, torch.Tensor] = {}
+        for name, facts in reader.read_metadata().state_dict_metadata.items():
+            assert isinstance(facts, TensorStorageMetadata)  # safetensors hold nothing else
+            shape = list(facts.size)
+            if table is not None and is_split(name, table) and shape and shape[0] == table.rows.count:
+                own = torch.empty([table.rows.last - table.rows.first, *shape[1:]], dtype=facts.properties.dtype)
+                found[name] = _as_part(own, table)
+            else:
+                found[name] = torch.empty(shape, dtype=facts.properties.dtype)
+        with warnings.catch_warnings():
+            # Each rank reads for itself, so that one that cannot read keeps nobody waiting; the library remarks on it.
+            warnings.simplefilter("ignore")
+            load_distributed(found, storage_reader=reader, planner=DefaultLoadPlanner(), no_dist=True)
+    except (CheckpointException, SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UnreadableFile(f"{path} is not a whole checkpoint: {error}") from error
+    return {name: tensor.to_local() if hasattr(tensor, "to_local") else tensor for name, tensor in found.items()}
+
+
+def read_place(path: Path) -> dict[str, object]:
+    """Where the run stood."""
+    return {name: value for name, value in _notes(path).items() if name != FILES}
+
+
+def _notes(path: Path) -> dict[str, object]:
+    return dict(json.loads((path / PLACE).read_text()))
+
+
+def is_split(name: str, table: SplitTable) -> bool:
+    """Whether ``name``, in a checkpoint, is that of rows of a split weight, of its average or of its moments."""
+    kind, _, rest = name.partition(".")
+    if kind == "optimizer":
+        rest = rest.partition(".")[2]
+    elif kind == "average":
+        rest = rest.removeprefix(FADED)
+    return rest in table.names
+
+
+def _as_part(own: torch.Tensor, table: SplitTable) -> DTensor | torch.Tensor:
+    """The rows of this rank as part of a table of all; single numbers are the same on every rank."""
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    if own.dim() == 0:
+        return own
+    shape = torch.Size([table.rows.count, *own.shape[1:]])
+    stride = torch.empty(shape, device="meta").stride()
+    mesh = DeviceMesh.from_group(table.rows.group, "cpu")
+    return DTensor.from_local(own, mesh, [Shard(0)], run_check=False, shape=shape, stride=stride)
+
+
+def _made_anew(partial: Path) -> None:
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+    except OSError as error:
+        raise _unwritten(partial, error) from error
+
+
+def _named(partial: Path, path: Path, place: dict[str, object]) -> None:
+    try:
+        write_whole(partial / PLACE, json.dumps(place))
+        shutil.rmtree(path, ignore_errors=True)
+        os.replace(partial, path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise _unwritten(path, error) from error
+
+
+def _unwritten(path: Path, error: BaseException) -> RunFailed:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+    return RunFailed(
+        f"cannot write checkpoint {path}: {reason}",
+        hint="free some space, then continue with --resume; the checkpoint before it is whole",
+    )

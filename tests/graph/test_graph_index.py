@@ -1,0 +1,36 @@
+"""The index: its linear sorts against numpy's, and its slices against looking through all triples."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biqe.graph.index import build_index, objects, stable_order, subjects
+from biqe.graph.triples import as_triples
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(0, 3), st.sampled_from([65_535, 65_536, 65_537, 131_072, 2**31 - 1]), st.integers(0, 2**31 - 1)
+        )
+    )
+)
+def test_the_same_order_as_a_stable_sort(values):
+    ids = np.array(values, np.int32)
+    assert stable_order(ids).tolist() == np.argsort(ids, kind="stable").tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5))), st.booleans())
+def test_slices_hold_the_triples_that_they_should(rows, shift):
+    """With ``shift``, entities have ids that need more than 16 bits."""
+    first = 70_000 if shift else 0
+    triples = as_triples([(s + first, r, o + first) for s, r, o in rows])
+    index = build_index(triples, first + 6, 3)
+    for entity in range(first, first + 6):
+        for relation in range(3):
+            out = sorted(o for s, r, o in triples.tolist() if (s, r) == (entity, relation))
+            into = sorted(s for s, r, o in triples.tolist() if (r, o) == (relation, entity))
+            assert objects(index, entity, relation).tolist() == out
+            assert subjects(index, relation, entity).tolist() == into

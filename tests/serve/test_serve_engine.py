@@ -1,0 +1,402 @@
+"""The engine: limits that hold, callers that go away, and answers that are those of the knowledge base."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import threading
+import time
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import biqe
+from biqe.errors import BiqeError, Busy, InvalidOption, SparqlSyntax, TookTooLong
+from biqe.exact.checkpoint import checked_by, checkpoint
+from biqe.exact.store import Solutions, Term
+from biqe.serve.engine import Engine, EngineConfig
+from biqe.serve.exact_process import packed, unpacked
+from biqe.serve.floor import Floor
+
+RIVERS = "SELECT ?r WHERE { ?r :flows_through :Germany }"
+COUNTED = "SELECT (COUNT(*) AS ?n) WHERE { ?a ?p ?b }"
+ENDLESS = "SELECT (COUNT(*) AS ?n) WHERE { ?a (<x:a>|!<x:a>)+ ?b . ?c (<x:a>|!<x:a>)+ ?d }"
+HUGE = "SELECT ?a ?b ?c ?d WHERE { ?a ?p ?b . ?c ?q ?d } ORDER BY ?d ?b"
+
+
+@pytest.fixture(scope="module")
+def kb():
+    return biqe.open("atlas")
+
+
+@asynccontextmanager
+async def running(kb, **options):
+    engine = Engine(kb, EngineConfig(**options))
+    try:
+        yield engine
+    finally:
+        await engine.stop()
+
+
+async def until(condition):
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def test_known_exact_and_explained_answers_are_those_of_the_knowledge_base(kb):
+    predicted = "SELECT ?c WHERE { ?c :located_on :Rhine }"
+
+    async def run():
+        async with running(kb) as engine:
+            known = await engine.ask(RIVERS, mode="known")
+            counted = await engine.exact(COUNTED)
+            # Beyond the subset: the knowledge base turns to the exact store by itself.
+            beyond = await engine.ask("SELECT (MAX(?r) AS ?m) WHERE { ?r :flows_through :Germany }", mode="known")
+            last = len(kb.ask(predicted)) - 1
+            explained = await engine.explain(predicted, last, top=20)
+            with pytest.raises(InvalidOption, match="row"):
+                await engine.explain(predicted, last + 1)
+            with pytest.raises(SparqlSyntax):
+                await engine.exact("SELECT ?x WHERE { ?x ?y }")
+            return known, counted, beyond, explained, last
+
+    known, counted, beyond, explained, last = asyncio.run(run())
+    assert [row.ids for row in known] == [row.ids for row in kb.ask(RIVERS, mode="known")]
+    assert counted == kb.store.query(COUNTED) and int(counted.rows[0][0].value) == len(kb.graph.triples)
+    assert beyond.terms == kb.ask("SELECT (MAX(?r) AS ?m) WHERE { ?r :flows_through :Germany }", mode="known").terms
+    assert str(explained) == str(kb.explain(kb.ask(predicted)[last]))
+
+
+TERMS = st.one_of(st.none(), st.builds(Term, st.sampled_from(["uri", "literal"]), st.text(max_size=3)))
+
+
+@given(st.integers(0, 3).flatmap(lambda width: st.lists(st.tuples(*[TERMS] * width), max_size=6)), st.booleans())
+def test_rows_come_out_of_another_process_as_they_went_in(rows, complete):
+    found = Solutions(("a", "b", "c")[: len(rows[0]) if rows else 2], tuple(rows), complete)
+    assert unpacked(pickle.loads(pickle.dumps(packed(found)))) == found
+    assert unpacked(packed(complete)) is complete
+
+
+def test_an_error_of_the_exact_store_keeps_its_place(kb):
+    text = "SELECT ?x WHERE {\n  ?x ?y ?z .\n  ?x ?y }"
+    with pytest.raises(SparqlSyntax) as here:
+        kb.store.query(text)
+
+    async def run():
+        async with running(kb) as engine:
+            await engine.exact(text)
+
+    with pytest.raises(SparqlSyntax) as there:
+        asyncio.run(run())
+    assert (there.value.line, there.value.column, str(there.value)) == (
+        here.value.line, here.value.column, str(here.value)
+    )  # fmt: skip
+
+
+def test_whoever_comes_to_a_full_queue_is_turned_away_at_once(kb):
+    gate = threading.Event()
+
+    async def run():
+        async with running(kb, exact_threads=2, queue=3) as engine:
+            inside = [asyncio.create_task(engine.run(gate.wait)) for _ in range(5)]
+            await until(lambda: engine.facts["exact_waiting"] == 3)
+            with pytest.raises(Busy) as refused:
+                await engine.run(gate.wait)
+            assert refused.value.retry_after >= 1 and refused.value.headers["Retry-After"]
+            # The other lane has room.
+            assert await engine.ask(RIVERS, top=1)
+            gate.set()
+            assert await asyncio.gather(*inside) == [True] * 5
+            assert await engine.run(lambda: 7) == 7
+
+    asyncio.run(run())
+
+
+def test_a_question_out_of_time_stops_at_its_next_check_point(kb):
+    stopped = threading.Event()
+
+    def work():
+        try:
+            while True:
+                checkpoint()
+                time.sleep(0.001)
+        finally:
+            stopped.set()
+
+    async def run():
+        async with running(kb) as engine:
+            with pytest.raises(TookTooLong, match="0.05 s"):
+                await engine.run(work, deadline=0.05)
+            await until(stopped.is_set)
+            await until(lambda: engine.facts["running"] == 0)
+            # The server's own limit holds whatever the caller wants.
+        async with running(kb, seconds=0.05) as engine:
+            stopped.clear()
+            with pytest.raises(TookTooLong):
+                await engine.run(work, deadline=60)
+            await until(stopped.is_set)
+
+    asyncio.run(run())
+
+
+def test_what_nobody_waits_for_never_begins_or_stops(kb):
+    gate, begun, stopped = threading.Event(), [], threading.Event()
+
+    def first():
+        gate.wait()
+
+    def second():
+        begun.append("second")
+
+    def third():
+        begun.append("third")
+        try:
+            while True:
+                checkpoint()
+                time.sleep(0.001)
+        finally:
+            stopped.set()
+
+    async def run():
+        async with running(kb, exact_threads=1) as engine:
+            holds = asyncio.create_task(engine.run(first))
+            await until(lambda: engine.facts["running"] == 1)
+            waits = asyncio.create_task(engine.run(second))
+            await until(lambda: engine.facts["exact_waiting"] == 1)
+            waits.cancel()
+            await until(lambda: engine.facts["exact_waiting"] == 0)
+            gate.set()
+            await holds
+            going = asyncio.create_task(engine.run(third))
+            await until(lambda: begun == ["third"])
+            going.cancel()
+            await until(stopped.is_set)
+            with pytest.raises(asyncio.CancelledError):
+                await going
+
+    asyncio.run(run())
+    assert begun == ["third"]
+
+
+def test_a_cancelled_prediction_asks_the_model_no_more(kb):
+    async def run():
+        async with running(kb) as engine:
+            await engine.start()
+            question = "SELECT ?a ?b ?c WHERE { ?a :near ?b . ?b :near ?c . ?c :near :Bonn }"
+            going = asyncio.create_task(engine.ask(question, top=1_000, width=400))
+            await until(lambda: engine.facts["model_calls"] > 1)
+            going.cancel()
+            await until(lambda: engine.facts["running"] == 0)
+            calls = engine.facts["model_calls"]
+            await asyncio.sleep(0.1)
+            assert engine.facts["model_calls"] == calls and engine.facts["model_waiting"] == 0
+            assert await engine.ask(RIVERS)
+
+    asyncio.run(run())
+
+
+def test_an_endless_query_is_killed_and_others_go_on_meanwhile(kb):
+    async def run():
+        async with running(kb, exact_threads=2) as engine:
+            await engine.exact(COUNTED)
+            endless = asyncio.create_task(engine.exact(ENDLESS, deadline=1.0))
+            await until(lambda: engine.facts["running"] == 1)
+            assert await engine.exact("ASK { ?a ?b ?c }") is True
+            assert not endless.done()
+            with pytest.raises(TookTooLong):
+                await endless
+            await until(lambda: engine.facts["killed_queries"] == 1 and engine.facts["running"] == 0)
+            # One whose caller goes away is killed, too.
+            left = asyncio.create_task(engine.exact(ENDLESS))
+            await until(lambda: engine.facts["running"] == 1)
+            left.cancel()
+            await until(lambda: engine.facts["killed_queries"] == 2 and engine.facts["running"] == 0)
+            assert await engine.exact("ASK { ?a ?b ?c }") is True
+
+    asyncio.run(run())
+
+
+def test_a_query_that_takes_too_much_memory_ends_alone(kb):
+    async def run():
+        async with running(kb, memory=64 << 20) as engine:
+            with pytest.raises(BiqeError, match="memory"):
+                await engine.exact(HUGE)
+            assert await engine.exact("ASK { ?a ?b ?c }") is True
+
+    asyncio.run(run())
+
+
+def test_an_exact_store_that_died_is_started_again(kb):
+    async def run():
+        async with running(kb) as engine:
+            assert await engine.exact("ASK { ?a ?b ?c }") is True
+            os.killpg(engine._service._process.pid, signal.SIGKILL)
+            engine._service._process.wait()
+            with_luck = []
+            for _ in range(3):
+                try:
+                    with_luck.append(await engine.exact("ASK { ?a ?b ?c }"))
+                except BiqeError:  # the child that it had was killed as well
+                    continue
+            assert True in with_luck
+
+    asyncio.run(run())
+
+
+def test_a_stop_finishes_what_runs_and_refuses_what_comes(kb):
+    gate = threading.Event()
+
+    async def run():
+        engine = Engine(kb, EngineConfig(exact_threads=1))
+        inside = [asyncio.create_task(engine.run(gate.wait)) for _ in range(3)]
+        await until(lambda: engine.facts["running"] == 1)
+        stopping = asyncio.create_task(engine.stop())
+        await until(lambda: engine.facts["stopping"])
+        for refused in (engine.run(gate.wait), engine.ask(RIVERS), engine.exact(COUNTED)):
+            with pytest.raises(Busy, match="stopping"):
+                await refused
+        gate.set()
+        await stopping
+        assert [task.result() for task in inside] == [True] * 3
+
+    asyncio.run(run())
+
+
+def test_a_stop_waits_no_longer_than_it_says(kb):
+    async def run():
+        engine = Engine(kb, EngineConfig(stop_seconds=0.05))
+        stopped = threading.Event()
+
+        def work():
+            try:
+                while True:
+                    checkpoint()
+                    time.sleep(0.001)
+            finally:
+                stopped.set()
+
+        going = asyncio.create_task(engine.run(work))
+        await until(lambda: engine.facts["running"] == 1)
+        await engine.stop()
+        await until(stopped.is_set)
+        with pytest.raises(Exception):  # noqa: B017  nobody is told any more
+            await going
+
+    asyncio.run(run())
+
+
+def test_threads_that_are_lost_are_noticed(kb, monkeypatch):
+    monkeypatch.setattr("biqe.serve.lanes.GRACE", 0.0)
+    gate = threading.Event()
+
+    async def run():
+        async with running(kb, exact_threads=4) as engine:
+            for number in range(2):
+                assert not engine.is_stuck
+                with pytest.raises(TookTooLong):
+                    await engine.run(gate.wait, deadline=0.02)
+                await until(lambda: engine.facts["stuck"] == number + 1)  # noqa: B023  awaited right here
+            assert engine.is_stuck and engine.facts["stuck"] == 2
+            gate.set()
+            await until(lambda: not engine.is_stuck)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "options", [{"threads": 0}, {"exact_threads": 0}, {"queue": -1}, {"seconds": 0.0}, {"stop_seconds": -1}]
+)
+def test_limits_that_make_no_sense_are_refused(options):
+    with pytest.raises(InvalidOption, match=next(iter(options))):
+        EngineConfig(**options)
+
+
+def test_a_check_is_that_of_its_thread_and_block():
+    seen = []
+    checkpoint()
+    with checked_by(lambda: seen.append("outer")):
+        with checked_by(lambda: seen.append("inner")):
+            checkpoint()
+        checkpoint()
+        with checked_by(None):
+            checkpoint()
+        other = threading.Thread(target=checkpoint)
+        other.start()
+        other.join()
+    checkpoint()
+    assert seen == ["inner", "outer"]
+
+
+def test_the_floor_goes_to_whoever_asked_first_and_to_the_model_last():
+    floor, order = Floor(lease=60), []
+    entered, release = threading.Event(), threading.Event()
+
+    def hold():
+        with floor.held():
+            entered.set()
+            release.wait()
+
+    def take(name):
+        with floor.held():
+            order.append(name)
+
+    def last():
+        floor.take_last(lambda: False)
+        order.append("model")
+        floor.leave()
+
+    threads = [threading.Thread(target=hold)]
+    threads[0].start()
+    entered.wait()
+    for target, arguments in ((last, ()), (take, ("first",)), (take, ("second",))):
+        thread = threading.Thread(target=target, args=arguments)
+        waiting = len(floor._queue) + (floor._last is not None)
+        thread.start()
+        threads.append(thread)
+        while len(floor._queue) + (floor._last is not None) == waiting:
+            time.sleep(0.001)
+    release.set()
+    for thread in threads:
+        thread.join()
+    assert order == ["first", "second", "model"]
+
+
+def test_nobody_keeps_the_floor_from_the_others():
+    floor, passed = Floor(lease=0.01), threading.Event()
+    with floor.held():
+        threading.Thread(target=lambda: floor.held().__enter__() or passed.set()).start()
+        assert passed.wait(10)
+
+
+def test_a_place_in_the_queue_is_given_up():
+    class Gone(Exception):
+        pass
+
+    def gone():
+        raise Gone
+
+    floor = Floor(lease=0.01)
+    holder = threading.Event()
+
+    def keep():
+        with floor.held():
+            holder.wait()
+
+    floor.lease = 60
+    thread = threading.Thread(target=keep)
+    thread.start()
+    floor.lease = 0.01
+    while not floor._holders:
+        time.sleep(0.001)
+    floor._since = time.monotonic() + 3600  # so that nobody goes on beside it
+    with pytest.raises(Gone), floor.held(gone):
+        raise AssertionError
+    holder.set()
+    thread.join()
+    floor._since = 0.0
+    with floor.held():
+        assert floor._holders == 1

@@ -1,0 +1,377 @@
+"""The SPARQL 1.1 Protocol over a real socket: ways to ask, forms of answers, and what is refused with which status."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import xml.etree.ElementTree as ET
+
+import pyoxigraph
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biqe.errors import RequestRefused
+from biqe.serve.negotiate import choose
+from biqe.serve.results import ROWS, TRIPLES
+
+QUERY = "SELECT ?city WHERE { ?city :located_on :Rhine }"
+RESULTS = "{http://www.w3.org/2005/sparql-results#}"
+
+
+@pytest.fixture(scope="module")
+def cities(atlas_kb) -> set[str]:
+    return {f"urn:biqe:name:{row.city}" for row in atlas_kb.ask(QUERY, mode="known")}
+
+
+def bindings(response) -> set[str]:
+    assert response.status_code == 200, response.text
+    return {row["city"]["value"] for row in response.json()["results"]["bindings"]}
+
+
+def test_three_ways_to_ask_give_the_same(atlas, cities):
+    assert len(cities) > 5
+    assert bindings(atlas.get("/sparql", params={"query": QUERY})) == cities
+    assert bindings(atlas.post("/sparql", data={"query": QUERY})) == cities
+    direct = {"Content-Type": "application/sparql-query; charset=utf-8"}
+    assert bindings(atlas.post("/sparql", content=QUERY, headers=direct)) == cities
+
+
+def _cities(response, form: str) -> list[str]:
+    if form == "csv":  # pyoxigraph does not read it, and it has no types
+        return [line[0] for line in csv.reader(io.StringIO(response.text))][1:]
+    kind = pyoxigraph.QueryResultsFormat.from_media_type(ROWS[form])
+    return [row["city"].value for row in pyoxigraph.parse_query_results(response.content, format=kind)]
+
+
+@pytest.mark.parametrize("form", ROWS)
+def test_every_form_holds_the_same_rows(atlas, cities, form):
+    for asked in ({"headers": {"Accept": ROWS[form]}}, {"params": {"format": form}}):
+        response = atlas.post("/sparql", data={"query": QUERY}, **asked)
+        assert response.headers["content-type"].partition(";")[0] == ROWS[form]
+        assert set(_cities(response, form)) == cities
+
+
+@pytest.mark.parametrize("form", TRIPLES)
+def test_constructed_triples_can_be_read_in_every_form(atlas, cities, form):
+    query = "CONSTRUCT { ?city <http://ex.org/on> :Rhine } WHERE { ?city :located_on :Rhine }"
+    response = atlas.post("/sparql", data={"query": query}, headers={"Accept": TRIPLES[form]})
+    assert response.headers["content-type"].partition(";")[0] == TRIPLES[form]
+    triples = pyoxigraph.parse(response.content, format=pyoxigraph.RdfFormat.from_media_type(TRIPLES[form]))
+    assert {quad.subject.value for quad in triples} == cities
+
+
+def test_ask_and_describe(atlas):
+    asked = {"query": "ASK { :Cologne :located_on :Rhine }"}
+    assert atlas.get("/sparql", params=asked).json() == {"head": {}, "boolean": True}
+    tree = ET.fromstring(atlas.get("/sparql", params={**asked, "format": "xml"}).content)
+    assert tree.findtext(f"{RESULTS}boolean") == "true"
+    described = atlas.get("/sparql", params={"query": "DESCRIBE :Cologne", "format": "nt"})
+    assert "<urn:biqe:name:Cologne> <urn:biqe:name:located_on> <urn:biqe:name:Rhine> ." in described.text
+
+
+def test_the_default_is_all_of_sparql_over_stored_triples(atlas, atlas_kb):
+    query = """SELECT ?country (COUNT(DISTINCT ?city) AS ?n) WHERE {
+        ?city :located_in ?country OPTIONAL { ?city :capital_of ?country } FILTER NOT EXISTS { ?city :on_sea ?sea }
+    } GROUP BY ?country HAVING(COUNT(?city) > 3) ORDER BY DESC(?n) ?country LIMIT 7"""
+    rows = atlas.get("/sparql", params={"query": query}).json()["results"]["bindings"]
+    expected = atlas_kb.store.query(query, prefixes=atlas_kb.prefixes).rows
+    assert [(row["country"]["value"], row["n"]["value"]) for row in rows] == [
+        (f"urn:biqe:name:{country.value}", n.value) for country, n in expected
+    ]
+
+
+def test_iris_of_an_answer_can_be_asked_with(atlas, cities):
+    for iri in sorted(cities)[:3]:
+        assert atlas.get("/sparql", params={"query": f"ASK {{ <{iri}> :located_on :Rhine }}"}).json()["boolean"]
+
+
+# Predictions by parameter and by header
+
+
+def test_predicted_rows_are_those_of_ask(atlas, atlas_kb):
+    options = {"mode": "both", "top": 7, "min-probability": 0.005, "extra": "probability,status"}
+    by_parameter = atlas.get("/sparql", params={"query": QUERY, **options}).json()
+    assert by_parameter["head"]["vars"] == ["city", "probability", "status"]
+    found = [
+        (row["city"]["value"], row["status"]["value"], float(row["probability"]["value"]))
+        for row in by_parameter["results"]["bindings"]
+    ]
+    expected = atlas_kb.ask(QUERY, mode="both", top=7, min_probability=0.005)
+    assert [(iri, status) for iri, status, _ in found] == [
+        (f"urn:biqe:name:{row.city}", row.status) for row in expected
+    ]
+    assert [chance for *_, chance in found] == pytest.approx([row.probability for row in expected], abs=1e-6)
+    headers = {f"X-Biqe-{name}": str(value) for name, value in options.items()}
+    by_header = atlas.post("/sparql", data={"query": QUERY}, headers=headers).json()
+    assert [row["city"]["value"] for row in by_header["results"]["bindings"]] == [iri for iri, *_ in found]
+
+
+def test_extra_variables_only_where_asked_for(atlas):
+    plain = atlas.get("/sparql", params={"query": QUERY, "mode": "both"}).json()
+    assert plain["head"]["vars"] == ["city"]
+    missing = atlas.get("/sparql", params={"query": QUERY, "mode": "predicted", "extra": "missing", "top": 1}).json()
+    [row] = missing["results"]["bindings"]
+    name = row["city"]["value"].removeprefix("urn:biqe:name:")
+    assert row["missing"]["value"] == f"<{name}> <located_on> <Rhine>"
+    known = atlas.get("/sparql", params={"query": QUERY, "extra": "status,probability"}).json()["results"]["bindings"]
+    assert {(row["status"]["value"], row["probability"]["value"]) for row in known} == {("known", "1.0")}
+
+
+def test_ask_tells_its_probability_beside_what_is_stored(atlas, atlas_kb):
+    query = "ASK { :Stuttgart :located_on :Rhine }"
+    response = atlas.get("/sparql", params={"query": query, "mode": "both"})
+    assert response.json()["boolean"] is False
+    expected = atlas_kb.ask(query, mode="both")[0].probability
+    assert float(response.headers["X-Biqe-Probability"]) == pytest.approx(expected, abs=1e-6)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "status"),
+    [
+        ("GET", {"params": {"query": "SELECT nonsense"}}, 400),
+        ("GET", {"params": {"query": ""}}, 400),
+        ("GET", {"params": [("query", QUERY), ("query", QUERY)]}, 400),
+        ("GET", {"params": {"query": QUERY, "default-graph-uri": "http://ex.org/"}}, 400),
+        ("GET", {"params": {"query": "SELECT * FROM <file:///etc/passwd> { ?s ?p ?o }"}}, 400),
+        ("GET", {"params": {"query": "SELECT * { SERVICE <http://127.0.0.1:1/sparql> { ?s ?p ?o } }"}}, 400),
+        ("GET", {"params": {"query": "INSERT DATA { :a :b :c }"}}, 400),
+        ("GET", {"params": {"update": "INSERT DATA { :a :b :c }"}}, 405),
+        ("GET", {"params": {"query": QUERY, "mode": "maybe"}}, 400),
+        ("GET", {"params": {"query": QUERY, "mode": "both", "top": "many"}}, 400),
+        ("GET", {"params": {"query": QUERY, "mode": "both", "top": "-1"}}, 400),
+        ("GET", {"params": {"query": QUERY, "mode": "both", "top": "1000000"}}, 400),
+        ("GET", {"params": {"query": QUERY, "mode": "both", "min-probability": "nan"}}, 400),
+        ("GET", {"params": {"query": QUERY, "mode": "both", "model": "gpt"}}, 400),
+        ("GET", {"params": {"query": QUERY, "extra": "colour"}}, 400),
+        ("GET", {"params": {"mode": "maybe"}}, 400),
+        ("GET", {"params": {"query": QUERY}, "headers": {"Accept": "image/png"}}, 406),
+        ("GET", {"params": {"query": QUERY}, "headers": {"Accept": "text/turtle"}}, 406),
+        ("POST", {"data": {"other": "x"}}, 400),
+        ("POST", {"data": {"query": QUERY, "update": "INSERT DATA {}"}}, 400),
+        ("POST", {"content": b"<xml/>", "headers": {"Content-Type": "text/xml"}}, 415),
+        ("POST", {"content": b"\xff\xfe", "headers": {"Content-Type": "application/sparql-query"}}, 400),
+        ("POST", {"content": b"query=%ff", "headers": {"Content-Type": "application/x-www-form-urlencoded"}}, 400),
+        ("POST", {"data": {"update": "INSERT DATA { :a :b :c }"}}, 403),
+        ("PUT", {"data": {"query": QUERY}}, 405),
+        ("DELETE", {}, 405),
+    ],
+    ids=repr,
+)
+def test_what_is_no_request_is_refused_with_its_status(atlas, method, request_, status):
+    response = atlas.request(method, "/sparql", **request_)
+    assert response.status_code == status, response.text
+    error = response.json()["error"]
+    assert error["message"] and error["request_id"] == response.headers["X-Request-Id"]
+    assert "Traceback" not in response.text and ".py" not in response.text
+
+
+def test_errors_point_at_their_place(atlas):
+    for mode in ("known", "both"):
+        error = atlas.get("/sparql", params={"query": "SELECT ?x WHERE {\n  ?x ) ?y\n}", "mode": mode}).json()["error"]
+        assert (error["type"], error["line"]) == ("SparqlSyntax", 2)
+
+
+def test_an_answer_that_is_cut_says_so(serve, atlas_kb):
+    from biqe.serve.config import Limits, ServeConfig
+
+    with serve(atlas_kb, ServeConfig(limits=Limits(rows=5))) as client:
+        response = client.get("/sparql", params={"query": "SELECT * { ?s ?p ?o }"})
+        assert len(response.json()["results"]["bindings"]) == 5
+        assert response.headers["X-Biqe-Truncated"] == "after 5 rows"
+        assert (
+            "X-Biqe-Truncated" not in client.get("/sparql", params={"query": "SELECT * { ?s ?p ?o } LIMIT 5"}).headers
+        )
+
+
+def test_a_server_may_predict_by_default(serve, atlas_kb):
+    from biqe.serve.config import ServeConfig
+
+    with serve(atlas_kb, ServeConfig(mode="both")) as client:
+        assert len(client.get("/sparql", params={"query": QUERY}).json()["results"]["bindings"]) > 20
+        known = client.get("/sparql", params={"query": QUERY, "mode": "known"}).json()["results"]["bindings"]
+        assert len(known) < 20
+        block = "SELECT ?c { SERVICE <urn:biqe:predict?top=3> { ?c :located_on :Rhine } }"
+        assert len(client.get("/sparql", params={"query": block}).json()["results"]["bindings"]) == len(known) + 3
+        assert client.get("/sparql", params={"query": block, "mode": "both"}).status_code == 400
+        assert client.get("/sparql", params={"query": "DESCRIBE :Cologne"}).status_code == 200
+        assert client.get("/sparql", params={"query": "DESCRIBE :Cologne", "mode": "both"}).status_code == 400
+
+
+# The description
+
+
+def test_the_service_describes_itself(atlas, atlas_kb):
+    sd, void = "http://www.w3.org/ns/sparql-service-description#", "http://rdfs.org/ns/void#"
+    found = set()
+    for form, media_type in TRIPLES.items():
+        response = atlas.get("/sparql", headers={"Accept": media_type})
+        store = pyoxigraph.Store()
+        store.load(response.content, format=pyoxigraph.RdfFormat.from_media_type(media_type))
+        [row] = store.query(
+            f"SELECT ?e ?n {{ ?s a <{sd}Service> ; <{sd}endpoint> ?e ; <{sd}supportedLanguage> <{sd}SPARQL11Query> ;"
+            f" <{sd}defaultDataset>/<{sd}defaultGraph>/<{void}triples> ?n }}"
+        )
+        found.add((row["e"].value, row["n"].value, form in TRIPLES))
+    assert found == {
+        (f"{atlas.base_url}/sparql".replace("//sparql", "/sparql"), str(len(atlas_kb.graph.triples)), True)
+    }
+
+
+def test_head_gives_the_headers_of_get(atlas):
+    response = atlas.head("/sparql", params={"query": QUERY})
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["content-type"].startswith(ROWS["json"])
+
+
+# Names that are odd
+
+
+def test_odd_names_come_back_as_they_were(odd, odd_kb):
+    query = "SELECT ?x ?y { ?x :knows ?y }"
+    names = {tuple(row.values.values()) for row in odd_kb.ask(query, mode="known")}
+    rows = odd.get("/sparql", params={"query": query}).json()["results"]["bindings"]
+    assert len(rows) == len(names) == 11
+    again = set()
+    for row in rows:
+        if row["x"]["type"] == row["y"]["type"] == "uri":
+            asked = f"ASK {{ <{row['x']['value']}> :knows <{row['y']['value']}> }}"
+            assert odd.get("/sparql", params={"query": asked}).json()["boolean"], row
+            again.add(row["x"]["value"])
+    assert len(again) == 9
+    for form in ("xml", "tsv", "csv"):
+        text = odd.get("/sparql", params={"query": query, "format": form}).text
+        assert "<script>" not in text, form
+
+
+# Negotiation
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([*ROWS.values(), "text/*", "application/*", "*/*", "image/png", "application/json"]),
+            st.sampled_from(["", ";q=1", ";q=0.5", ";q=0.1", ";q=0", ";q=nonsense", "; q=0.25 ; level=1"]),
+        ),
+        max_size=5,
+    )
+)
+def test_what_is_chosen_was_accepted(parts):
+    header = ", ".join(name + weight for name, weight in parts)
+    try:
+        chosen = choose(header, ROWS)
+    except RequestRefused as error:
+        assert error.status == 406
+        for name, weight in parts:
+            assert weight == ";q=0" or name == "image/png" or _shadowed(name, parts)
+        return
+    assert not parts or any(_covers(name, chosen) and weight != ";q=0" for name, weight in parts)
+
+
+def _covers(name: str, form: str) -> bool:
+    kind = ROWS[form].partition("/")[0]
+    return name in (ROWS[form], f"{kind}/*", "*/*") or (form == "json" and name == "application/json")
+
+
+def _shadowed(name: str, parts) -> bool:
+    """Whether all that a range covers is refused by a more specific one."""
+    covered = [form for form in ROWS if _covers(name, form)]
+    refused = [other for other, weight in parts if weight == ";q=0" and other != name]
+    return all(any(_covers(other, form) for other in refused) for form in covered)
+
+
+@pytest.mark.parametrize(
+    ("accept", "chosen"),
+    [
+        (None, "json"),
+        ("text/csv;q=0.5, text/tab-separated-values", "tsv"),
+        ("application/sparql-results+xml;q=0.9, */*;q=0.1", "xml"),
+        ("*/*, application/sparql-results+json;q=0", "xml"),
+        ("application/json", "json"),
+        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "xml"),
+        ("TEXT/CSV", "csv"),
+    ],
+)
+def test_weights_decide(accept, chosen):
+    assert choose(accept, ROWS) == chosen
+
+
+def test_a_json_answer_is_json_to_the_last_byte(odd):
+    json.loads(odd.get("/sparql", params={"query": "SELECT * { ?s ?p ?o }"}).content)
+
+
+# A graph that changes
+
+
+@pytest.fixture(scope="module")
+def changing(serve, atlas_kb, tmp_path_factory):
+    from biqe.serve.start import open_live
+
+    live = open_live(atlas_kb, tmp_path_factory.mktemp("changing") / "live", read_only=False)
+    with serve(atlas_kb, live=live) as client:
+        yield client
+
+
+def test_an_update_is_seen_by_the_next_query(changing):
+    asked = {"query": "ASK { :Atlantis :located_on :Rhine }"}
+    assert changing.get("/sparql", params=asked).json()["boolean"] is False
+    for path, sent in (
+        ("/update", {"data": {"update": "INSERT DATA { :Atlantis :located_on :Rhine }"}}),
+        ("/sparql", {"data": {"update": "INSERT DATA { :Atlantis :located_on :Rhine }"}}),
+        ("/update", {"content": "INSERT DATA { :Atlantis :located_on :Rhine }",
+                     "headers": {"Content-Type": "application/sparql-update"}}),
+        ("/api/load", {"content": "Atlantis\tlocated_on\tRhine\n",
+                       "headers": {"Content-Type": "text/tab-separated-values"}}),
+    ):  # fmt: skip
+        receipt = changing.post(path, **sent)
+        assert receipt.status_code == 200, receipt.text
+        assert receipt.json()["inserted"] == 1
+        assert changing.get("/sparql", params=asked).json()["boolean"] is True
+        assert changing.get("/api/graph").json()["version"] == receipt.json()["version"]
+        gone = changing.post("/update", data={"update": "DELETE DATA { :Atlantis :located_on :Rhine }"})
+        assert gone.json()["deleted"] == 1
+        assert changing.get("/sparql", params=asked).json()["boolean"] is False
+
+
+def test_what_a_model_has_not_met_is_answered_and_reported(changing):
+    changing.post("/update", data={"update": "INSERT DATA { :Atlantis :located_on :Rhine ; :population 7 }"})
+    query = {"query": "SELECT ?river { :Atlantis :located_on ?river }", "mode": "both"}
+    response = changing.get("/sparql", params=query)
+    assert [row["river"]["value"] for row in response.json()["results"]["bindings"]] == ["urn:biqe:name:Rhine"]
+    assert "not predictable yet" in response.headers["X-Biqe-Note"]
+    [note] = changing.post("/api/ask", json=query).json()["notes"]
+    assert "not predictable yet" in note
+    mixed = "SELECT ?city ?n { SERVICE <urn:biqe:predict> { ?city :located_on :Rhine } ?city :population ?n }"
+    [row] = changing.get("/sparql", params={"query": mixed}).json()["results"]["bindings"]
+    assert (row["city"]["value"], row["n"]["value"]) == ("urn:biqe:name:Atlantis", "7")
+
+
+@pytest.mark.parametrize(
+    ("path", "request_", "status"),
+    [
+        ("/update", {"data": {"update": "INSERT DATA { :a :b }"}}, 400),
+        ("/update", {"data": {"update": "LOAD <http://127.0.0.1:1/x>"}}, 400),
+        ("/update", {"data": {"update": "LOAD <file:///etc/passwd>"}}, 400),
+        ("/update", {"data": {"update": "INSERT { ?s ?p ?o } WHERE { SERVICE <http://127.0.0.1:1/> {} }"}}, 400),
+        ("/update", {"data": {"update": "CLEAR ALL"}}, 400),
+        ("/update", {"data": {"query": QUERY}}, 400),
+        ("/update", {"data": {"other": "x"}}, 400),
+        ("/update", {"data": {"update": "INSERT DATA {}", "using-graph-uri": "http://ex.org/"}}, 400),
+        ("/api/load", {"content": b"<a> <b", "headers": {"Content-Type": "text/turtle"}}, 400),
+        ("/api/load", {"content": b"", "headers": {"Content-Type": "text/turtle"}}, 400),
+        ("/api/load", {"content": b"\x1f\x8b broken", "headers": {"Content-Type": "text/csv"}}, 400),
+        ("/api/load", {"content": b"x", "headers": {"Content-Type": "image/png"}}, 415),
+    ],
+    ids=lambda value: repr(value)[:60],
+)  # fmt: skip
+def test_updates_that_are_refused_change_nothing(changing, path, request_, status):
+    before = changing.get("/api/graph").json()["version"]
+    response = changing.post(path, **request_)
+    assert response.status_code == status, response.text
+    assert "/tmp" not in response.text and ".py" not in response.text
+    assert changing.get("/api/graph").json()["version"] == before
+    assert changing.get("/update").status_code == 405

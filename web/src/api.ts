@@ -1,0 +1,221 @@
+// The server's JSON API, in types and calls. Addresses are relative, so that a proxy may serve the page under a path.
+
+export type Mode = "both" | "known" | "predicted";
+
+export interface Question {
+  query: string;
+  mode: Mode;
+  top: number;
+  min_probability: number;
+  model: string | null;
+}
+
+export interface Value {
+  id: number | null;
+  iri: string | null;
+  label: string;
+  term: string | null;
+}
+
+export interface MissingLink {
+  subject: string;
+  predicate: string;
+  object: string;
+  probability: number | null;
+}
+
+export interface Row {
+  values: Value[];
+  /** Null for a number that is expected, not a row. */
+  probability: number | null;
+  status: "known" | "predicted";
+  missing: MissingLink[];
+  index: number;
+}
+
+export interface Answer {
+  columns: { name: string; target: boolean }[];
+  rows: Row[];
+  /** Rows on all pages. */
+  total: number;
+  known: number;
+  predicted: number;
+  /** For ASK: whether the graph holds it. */
+  holds: boolean | null;
+  model: string | null;
+  why: string;
+  seconds: number;
+  notes: string[];
+  form: "select" | "ask" | "count" | "values";
+  /** Whether there are known rows that the server did not read. */
+  truncated: boolean;
+}
+
+export interface GraphNode {
+  id: string;
+  label: string;
+  kind: "target" | "hidden" | "entity";
+}
+
+export interface GraphEdge {
+  source: string;
+  target: string;
+  label: string;
+}
+
+export interface Problem {
+  message: string;
+  hint: string | null;
+  line: number | null;
+  column: number | null;
+}
+
+export interface Parsed {
+  graph: { nodes: GraphNode[]; edges: GraphEdge[] };
+  targets: string[];
+  errors: Problem[];
+  /** Whether the query is SPARQL that is answered in mode known only. */
+  known_only: boolean;
+}
+
+export interface WitnessLink {
+  subject: string;
+  relation: string;
+  object: string;
+  stored: boolean;
+  probability: number | null;
+}
+
+export interface Attention {
+  unknowns: string[];
+  tokens: string[];
+  mean: number[][];
+  last: number[][];
+  by_layer: number[][][];
+}
+
+export interface Counterfactual {
+  what: string;
+  how: string;
+  before: number | null;
+  after: number | null;
+  reason: string;
+}
+
+export interface Explanation {
+  status: "known" | "predicted";
+  probability: number | null;
+  model: string | null;
+  witness: { nodes: GraphNode[]; links: WitnessLink[]; complete: boolean } | null;
+  attention: Attention | null;
+  counterfactual: Counterfactual[];
+  skipped: Record<string, string>;
+  text: string;
+  svg: string;
+}
+
+export interface Completion {
+  insert: string;
+  label: string;
+  kind: "entity" | "relation" | "prefix";
+  detail: string;
+}
+
+export interface GraphFacts {
+  name: string;
+  entities: number;
+  relations: { name: string; label: string; count: number }[];
+  triples: number;
+  prefixes: Record<string, string>;
+  examples: { title: string; query: string }[];
+  version: string | number | null;
+  live: boolean;
+}
+
+export interface ModelFacts {
+  name: string;
+  kind: string;
+  trained: string | null;
+  metrics: Record<string, number>;
+  calibrated: boolean;
+  default: boolean;
+}
+
+/** What the server, or the way to it, says no with. */
+export class Refusal extends Error {
+  constructor(
+    readonly type: string,
+    message: string,
+    readonly hint: string | null = null,
+    readonly status = 0,
+    readonly line: number | null = null,
+    readonly column: number | null = null,
+    readonly requestId: string | null = null,
+  ) {
+    super(message);
+  }
+}
+
+const TOKEN = "biqe-token";
+
+/** Keep the token for this tab only; an empty one is forgotten. */
+export function useToken(token: string): void {
+  if (token) sessionStorage.setItem(TOKEN, token);
+  else sessionStorage.removeItem(TOKEN);
+}
+
+export const hasToken = (): boolean => sessionStorage.getItem(TOKEN) !== null;
+
+async function call<T>(path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  const headers: Record<string, string> = { Accept: "application/json" };
+  const token = sessionStorage.getItem(TOKEN);
+  if (token) headers.Authorization = `Bearer ${token}`;
+  const request: RequestInit = { headers, credentials: "same-origin" };
+  if (signal) request.signal = signal;
+  if (body !== undefined) {
+    request.method = "POST";
+    request.body = JSON.stringify(body);
+    headers["Content-Type"] = "application/json";
+  }
+  let response: Response;
+  try {
+    response = await fetch(`./api/${path}`, request);
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Refusal("Unreachable", "The server does not answer.", "Is biqe serve still running? Try again in a moment.");
+  }
+  const answer: unknown = await response.json().catch(() => null);
+  if (response.ok && answer !== null) return answer as T;
+  throw refusal(response, answer);
+}
+
+function refusal(response: Response, answer: unknown): Refusal {
+  const told = (answer as { error?: Record<string, unknown> } | null)?.error ?? {};
+  const word = (name: string) => (typeof told[name] === "string" ? told[name] : null);
+  const number = (name: string) => (typeof told[name] === "number" ? told[name] : null);
+  const wait = response.headers.get("Retry-After");
+  return new Refusal(
+    word("type") ?? "Failure",
+    word("message") ?? `The server answered ${response.status} ${response.statusText}.`,
+    word("hint") ?? (wait ? `Try again in ${wait} s.` : null),
+    response.status,
+    number("line"),
+    number("column"),
+    word("request_id"),
+  );
+}
+
+export const ask = (question: Question, limit: number, offset: number, signal?: AbortSignal) =>
+  call<Answer>("ask", { ...question, limit, offset }, signal);
+
+export const explain = (question: Question, row: number, signal?: AbortSignal) =>
+  call<Explanation>("explain", { ...question, row }, signal);
+
+export const parse = (query: string, signal?: AbortSignal) => call<Parsed>("parse", { query }, signal);
+
+export const complete = (text: string, kind: string, limit: number, signal?: AbortSignal) =>
+  call<Completion[]>(`complete?${new URLSearchParams({ text, kind, limit: String(limit) })}`, undefined, signal);
+
+export const graph = () => call<GraphFacts>("graph");
+
+export const models = () => call<ModelFacts[]>("models");

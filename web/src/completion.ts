@@ -1,0 +1,80 @@
+// What the word before the cursor may become: variables of the text, SPARQL's words, and names of the graph.
+import { type Completion as Option, type CompletionContext, type CompletionResult } from "@codemirror/autocomplete";
+import { complete, type Completion } from "./api";
+
+const WORD = /[?$]\w*|<[^<>"{}|^`\\\s]*|[\p{L}_][\p{L}\p{N}_.-]*:?[\p{L}\p{N}_.%-]*|:[\p{L}\p{N}_.%-]*/u;
+const BEFORE = new RegExp(`(?:${WORD.source})$`, "u");
+/** Strings, comments, IRIs, words and signs; enough to tell where in a triple the cursor stands. */
+const TOKENS = /"""[\s\S]*?"""|'''[\s\S]*?'''|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|#[^\n]*|<[^<>\s]*>|[?$]\w+|[\p{L}_:][^\s{}()<>,;"']*|[{}(),;.]/gu;
+const KEYWORDS = ["SELECT", "DISTINCT", "WHERE", "ASK", "COUNT", "FILTER", "UNION", "VALUES", "ORDER BY", "ASC", "DESC", "LIMIT", "OFFSET", "PREFIX"];
+const LIMIT = 20;
+
+export type Place = "subject" | "predicate" | "object" | "prefix" | "elsewhere";
+
+/** Where the next word of a text stands: which part of a triple, or outside of any. */
+export function placeAfter(text: string): Place {
+  let depth = 0;
+  let part = 0;
+  let last = "";
+  for (const [token] of text.matchAll(TOKENS)) {
+    if (token.startsWith("#")) continue;
+    if (token === "{" || token === "}") depth += token === "{" ? 1 : -1;
+    if ("{}.".includes(token)) part = 0;
+    else if (token === ";") part = 1;
+    else if (token === ",") part = 2;
+    else if (!"()".includes(token)) part += 1;
+    last = token;
+  }
+  if (/^prefix$/i.test(last)) return "prefix";
+  if (depth < 1) return "elsewhere";
+  return part === 0 ? "subject" : part === 1 ? "predicate" : part === 2 ? "object" : "elsewhere";
+}
+
+/** CodeMirror's source of completions. */
+export async function completions(context: CompletionContext): Promise<CompletionResult | null> {
+  const found = context.matchBefore(BEFORE);
+  const word = found?.text ?? "";
+  if (!word && !context.explicit) return null;
+  const from = found?.from ?? context.pos;
+  const text = context.state.doc.toString();
+  if (/^[?$]/.test(word)) return { from, options: variables(text, word), validFor: /^[?$]\w*$/ };
+
+  const place = placeAfter(text.slice(0, from));
+  const kinds = place === "predicate" ? ["relation"] : place === "prefix" ? ["prefix"] : place === "elsewhere" ? [] : ["entity"];
+  const isBare = !/[:<]/.test(word);
+  const options = isBare && place !== "prefix" && word ? keywords(word) : [];
+  if (isBare && kinds[0] === "entity") kinds.push("prefix");
+  if (!word && place !== "predicate" && place !== "prefix") return { from, options: variables(text, "?") };
+
+  const stop = new AbortController();
+  context.addEventListener("abort", () => stop.abort());
+  try {
+    const lists = await Promise.all(kinds.map((kind) => complete(word, kind, LIMIT, stop.signal)));
+    for (const list of lists) options.push(...list.map((entry, rank) => option(entry, rank)));
+  } catch {
+    // Completion is a help, not a need: typing goes on without it.
+  }
+  // The server matches by label too, so CodeMirror must not filter by what the text to insert looks like.
+  return context.aborted || options.length === 0 ? null : { from, options, filter: false };
+}
+
+function option(entry: Completion, rank: number): Option {
+  const shown: Option = { label: entry.insert, type: entry.kind, boost: -rank };
+  // The label helps where the name is something else: a number, or a name made unique.
+  const isSame = entry.label === entry.insert.replace(/^[^:]*:/, "").replaceAll("_", " ") || entry.label === entry.insert;
+  const detail = entry.kind === "prefix" ? entry.detail : isSame || entry.insert.endsWith(`:${entry.label}`) ? "" : entry.label;
+  return detail ? { ...shown, detail } : shown;
+}
+
+function keywords(word: string): Option[] {
+  const upper = word.toUpperCase();
+  return KEYWORDS.filter((keyword) => keyword.startsWith(upper) && keyword !== upper).map((label) => ({ label, type: "keyword" }));
+}
+
+function variables(text: string, word: string): Option[] {
+  const names = new Set([...text.matchAll(/[?$](\w+)/g)].map((match) => `?${match[1]}`));
+  const typed = `?${word.slice(1)}`;
+  const repeats = [...text.matchAll(/[?$]\w+/g)].filter((match) => match[0].slice(1) === typed.slice(1)).length;
+  if (repeats < 2) names.delete(typed);
+  return [...names].map((label) => ({ label, type: "variable" }));
+}

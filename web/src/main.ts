@@ -1,0 +1,315 @@
+// The page: a question on top, its answers below, and why on a click.
+import * as api from "./api";
+import { type Answer, type Parsed, type Question, Refusal, type Row } from "./api";
+import { createTable } from "./answers";
+import { byId, el, refill } from "./dom";
+import { asCsv, asJson, save } from "./download";
+import { draw } from "./drawing";
+import { createEditor } from "./editor";
+import { createDrawer } from "./explanation";
+import { showFacts } from "./facts";
+import { DEFAULTS, fromHash, toHash, within } from "./link";
+import { nothing, refused, waiting } from "./notices";
+import { placed } from "./place";
+import { count, probability, seconds } from "./numbers";
+
+const LOADED = 500;
+/** Milliseconds without a key before the query is drawn, and then before it is complained about. */
+const PAUSE = 160;
+const PATIENCE = 500;
+
+const form = byId<HTMLFormElement>("ask");
+const summary = byId("summary");
+const host = byId("table");
+const editor = createEditor(byId("editor"), { change: soon, ask: () => void askNow() });
+const table = createTable(host, { open: why, more: () => void loadMore() });
+const drawer = createDrawer(byId<HTMLDialogElement>("why"), (row) => table.focusRow(row.index));
+
+let examples: api.GraphFacts["examples"] = [];
+let shown: { question: Question; answer: Answer } | null = null;
+let asking = new AbortController();
+let parsing = new AbortController();
+let parsed: Parsed | null = null;
+let timer = 0;
+let complaint = 0;
+
+// The question as the form says it.
+
+function question(): Question {
+  const field = (id: string) => byId<HTMLInputElement>(id).value;
+  return {
+    query: editor.text,
+    mode: (new FormData(form).get("mode") ?? DEFAULTS.mode) as Question["mode"],
+    top: within(field("top"), 1, 1000, DEFAULTS.top, Math.round),
+    min_probability: within(field("min"), 0, 1, DEFAULTS.min_probability),
+    model: byId<HTMLSelectElement>("model").value || null,
+  };
+}
+
+function write(wanted: Question): void {
+  editor.write(wanted.query);
+  for (const radio of form.querySelectorAll<HTMLInputElement>("[name=mode]")) radio.checked = radio.value === wanted.mode;
+  byId<HTMLInputElement>("top").value = String(wanted.top);
+  byId<HTMLInputElement>("min").value = String(wanted.min_probability);
+  const model = byId<HTMLSelectElement>("model");
+  const name = wanted.model ?? "";
+  if (name && ![...model.options].some((option) => option.value === name)) model.append(el("option", { value: name }, name));
+  model.value = name;
+}
+
+// While typing: the query's graph, and what is wrong with it.
+
+function soon(): void {
+  clearTimeout(timer);
+  clearTimeout(complaint);
+  timer = window.setTimeout(() => void parseNow(), PAUSE);
+}
+
+async function parseNow(): Promise<void> {
+  parsing.abort();
+  parsing = new AbortController();
+  const { signal } = parsing;
+  if (!editor.text.trim()) return showParsed({ graph: { nodes: [], edges: [] }, targets: [], errors: [], known_only: false });
+  try {
+    const found = await api.parse(editor.text, signal);
+    if (!signal.aborted) showParsed(found);
+  } catch {
+    // Asking will tell what is wrong; typing need not.
+  }
+}
+
+function showParsed(found: Parsed): void {
+  parsed = found;
+  // All of SPARQL is answered from the graph; only what is to be predicted must be of the subset.
+  const fits = found.known_only && question().mode === "known";
+  const problems = fits ? [] : found.known_only ? found.errors.map(orKnown) : found.errors;
+  clearTimeout(complaint);
+  // What is wrong while a word is being typed is often right when it is done.
+  if (problems.length === 0) showProblems([]);
+  else complaint = window.setTimeout(() => showProblems(problems), PATIENCE);
+  drawQuery();
+}
+
+const orKnown = (problem: api.Problem): api.Problem => ({ ...problem, hint: "As rows that are known, it can be answered: choose Rows: known." });
+
+function drawQuery(): void {
+  const place = byId("drawing");
+  if (parsed === null) return;
+  const { nodes, edges } = parsed.graph;
+  // A text that is wrong for a moment keeps its last picture, faded.
+  place.classList.toggle("stale", nodes.length === 0 && parsed.errors.length > 0 && !parsed.known_only);
+  if (nodes.length > 0) refill(place, draw(nodes, edges, place.clientWidth - 32, "The query as a graph"));
+  else if (parsed.known_only || parsed.errors.length === 0 || place.childElementCount === 0) {
+    const isEmpty = !editor.text.trim();
+    refill(place, el("p", { class: "about" }, isEmpty ? "The question is drawn here while you type." : "This query is more than a pattern of links, so there is no picture of it."));
+  }
+}
+
+function showProblems(found: api.Problem[]): void {
+  const problems = found.map((problem) => placed(editor.text, problem));
+  editor.mark(problems);
+  const place = byId("problem");
+  place.hidden = problems.length === 0;
+  refill(place, ...problems.map((problem) => {
+    const at = problem.line !== null && problem.column !== null ? { line: problem.line, column: problem.column } : null;
+    const message = problem.message.replace(/^line \d+, column \d+: /, "");
+    return el("div", {},
+      at && el("button", { type: "button", class: "at", click: () => editor.goTo(at.line, at.column) }, `line ${at.line}, column ${at.column}`),
+      el("span", { class: "message" }, message), problem.hint && el("span", { class: "hint" }, problem.hint));
+  }));
+}
+
+// Asking.
+
+async function askNow(remember = true): Promise<void> {
+  const wanted = question();
+  if (!wanted.query.trim()) {
+    editor.focus();
+    return;
+  }
+  asking.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  if (remember && toHash(wanted) !== location.hash) history.pushState(null, "", toHash(wanted));
+  busy(true);
+  summary.textContent = "Asking …";
+  byId("downloads").hidden = true;
+  // Answers that are there already stay, faded, until the new ones come: the page does not jump.
+  host.classList.add("stale");
+  if (shown === null) refill(host, waiting("Asking"));
+  try {
+    const answer = await api.ask(wanted, LOADED, 0, signal);
+    if (signal.aborted) return;
+    showProblems([]);
+    shown = { question: wanted, answer };
+    showAnswer(wanted, answer);
+  } catch (error) {
+    if (!signal.aborted) showRefusal(error);
+    else if (signal.reason === "stopped") stopped();
+  } finally {
+    if (!signal.aborted || signal.reason === "stopped") busy(false);
+  }
+}
+
+function busy(is: boolean): void {
+  host.setAttribute("aria-busy", String(is));
+  if (!is) host.classList.remove("stale");
+  byId("stop").hidden = !is;
+  byId("go").classList.toggle("busy", is);
+}
+
+function stopped(): void {
+  summary.textContent = "Stopped.";
+  shown = null;
+  refill(host, nothing("Stopped", "Nothing was answered. Ask again, or ask something else."));
+}
+
+function showAnswer(wanted: Question, answer: Answer): void {
+  const parts = [];
+  if (wanted.mode !== "predicted") parts.push(`${count(answer.known)} known`);
+  if (wanted.mode !== "known") parts.push(`${count(answer.predicted)} predicted${answer.model ? ` by ${answer.model}` : ""}`);
+  summary.textContent = `${parts.join(", ")} · ${seconds(answer.seconds)}${answer.why ? ` · ${answer.why}` : ""}`;
+  byId("downloads").hidden = answer.rows.length === 0;
+  if (answer.rows.length === 0) {
+    if (answer.form === "ask") refill(host, verdict(answer));
+    else refill(host, nothing("No rows", wanted.mode === "known" ? "The graph holds no answer to this. Ask for predicted rows too." : "Neither the graph nor the model has an answer to this."));
+  } else {
+    table.show(answer);
+    if (answer.form === "ask") host.prepend(verdict(answer));
+  }
+  const cut = answer.truncated ? [`There are more known rows than the ${count(answer.total)} that the server reads; they are not counted here.`] : [];
+  for (const note of [...answer.notes, ...cut]) host.prepend(el("p", { class: "note" }, note));
+}
+
+/** The answer to ASK: yes from the graph, or as probable as the best row. */
+function verdict(answer: Answer): HTMLElement {
+  const best = answer.rows[0]?.probability ?? null;
+  if (answer.holds) return nothing("Yes", "The graph holds it.");
+  return best === null ? nothing("No", "The graph does not hold it.") : nothing(`Not in the graph; probability ${probability(best)}`, "The graph does not hold it, and this is how probable the model finds it.");
+}
+
+function showRefusal(error: unknown): void {
+  const refusal = error instanceof Refusal ? error : new Refusal("Failure", "The page could not show this answer.", String(error));
+  summary.textContent = "";
+  shown = null;
+  const problem = placed(editor.text, { message: refusal.message, hint: refusal.hint, line: refusal.line, column: refusal.column });
+  if (refusal.status === 400 && problem.line !== null) {
+    clearTimeout(complaint);
+    showProblems([problem]);
+    refill(host, nothing("Not answered", "What is wrong is marked in the question."));
+  } else refill(host, refused(refusal, () => void start()));
+}
+
+async function loadMore(): Promise<void> {
+  if (shown === null) return;
+  const { question: wanted, answer } = shown;
+  const more = await api.ask(wanted, LOADED, answer.rows.length);
+  if (shown?.answer !== answer) return;
+  const rows = [...answer.rows, ...more.rows];
+  // A graph may change between two pages; what does not come is not waited for.
+  shown = { question: wanted, answer: { ...answer, rows, total: more.rows.length ? answer.total : rows.length } };
+  table.extend(more.rows);
+}
+
+function why(row: Row): void {
+  if (shown) drawer.open(shown.question, shown.answer, table.rows, row);
+}
+
+async function download(kind: "csv" | "json"): Promise<void> {
+  try {
+    while (shown && shown.answer.rows.length < shown.answer.total) await loadMore();
+  } catch (error) {
+    return showRefusal(error);
+  }
+  if (shown === null) return;
+  if (kind === "csv") save("answers.csv", "text/csv;charset=utf-8", asCsv(shown.answer));
+  else save("answers.json", "application/json", asJson(shown.question, shown.answer));
+}
+
+// What is there before anything is asked.
+
+function showExamples(): void {
+  const choice = byId<HTMLSelectElement>("examples");
+  choice.append(...examples.map((example, place) => el("option", { value: place }, example.title)));
+  choice.addEventListener("change", () => {
+    const example = examples[Number(choice.value)];
+    if (choice.value === "" || !example) return;
+    write({ ...question(), query: example.query });
+    choice.value = "";
+    void askNow();
+  });
+}
+
+function welcome(): void {
+  const card = (example: { title: string; query: string }) =>
+    el("li", {}, el("button", { type: "button", class: "example", click: () => (write({ ...question(), query: example.query }), void askNow()) },
+      el("span", { class: "example-title" }, example.title), el("code", {}, example.query)));
+  refill(host, el("p", { class: "about" }, "Nothing asked yet. Write a SPARQL query above, or begin with one of these."), el("ul", { class: "example-list" }, ...examples.slice(0, 6).map(card)));
+}
+
+async function start(): Promise<void> {
+  try {
+    const [graph, models] = await Promise.all([api.graph(), api.models()]);
+    if (examples.length === 0) {
+      examples = graph.examples;
+      showExamples();
+    }
+    showFacts(byId("facts"), byId("graph-line"), graph, models);
+    document.title = `${graph.name} · biqe`;
+    offerModels(models);
+  } catch (error) {
+    return showRefusal(error);
+  }
+  const wanted = fromHash(location.hash);
+  if (wanted) {
+    write(wanted);
+    await askNow(false);
+  } else if (editor.text.trim()) await askNow(false);
+  else welcome();
+}
+
+function offerModels(models: api.ModelFacts[]): void {
+  const choice = byId<HTMLSelectElement>("model");
+  const before = choice.value;
+  const several = models.length > 1 ? [el("option", { value: "auto" }, "best for the query"), ...models.map((model) => el("option", { value: model.name }, model.name))] : [];
+  const usual = models.length > 1 ? "as the server chooses" : (models[0]?.name ?? "none");
+  refill(choice, el("option", { value: "" }, usual), ...several);
+  choice.value = before;
+  choice.disabled = models.length === 0;
+}
+
+for (const radio of form.querySelectorAll("[name=mode]")) radio.addEventListener("change", () => parsed && showParsed(parsed));
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  void askNow();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !event.defaultPrevented && !byId<HTMLDialogElement>("why").open) {
+    event.preventDefault();
+    void askNow();
+  }
+});
+byId("stop").addEventListener("click", () => asking.abort("stopped"));
+byId("download-csv").addEventListener("click", () => void download("csv"));
+byId("download-json").addEventListener("click", () => void download("json"));
+window.addEventListener("popstate", () => {
+  const wanted = fromHash(location.hash);
+  if (wanted) {
+    write(wanted);
+    void askNow(false);
+  }
+});
+let drawnAt = 0;
+new ResizeObserver(([entry]) => {
+  // Only another width asks for another picture; a picture changes the height itself.
+  if (entry && Math.round(entry.contentRect.width) !== drawnAt) {
+    drawnAt = Math.round(entry.contentRect.width);
+    drawQuery();
+  }
+}).observe(byId("drawing"));
+
+void parseNow();
+// Told before the first answer arrives: from here on the page can be used.
+performance.mark("interactive");
+document.documentElement.dataset.ready = "";
+void start();
