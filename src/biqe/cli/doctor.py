@@ -95,7 +95,8 @@ def _graph(name: str, json: bool) -> None:
         return
     counts = ", ".join(f"{count:,} {split}" for split, count in manifest["triples"].items())
     out.print(
-        f"{name} is whole: {manifest['entities']:,} entities, {manifest['relations']:,} relations; triples: {counts}"
+        f"{name} is whole: {manifest['entities']:,} entities, {manifest['relations']:,} relations; triples: {counts}",
+        soft_wrap=True,
     )
     out.print(f"see what training on it needs with: biqe doctor {name} --plan", soft_wrap=True)
 

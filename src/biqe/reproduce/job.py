@@ -53,8 +53,8 @@ class Job:
 
     @cached_property
     def train(self) -> dict[str, Any]:
-        """Settings of the training, without the seed. What else the machine did must not decide a comparison."""
-        settings = {"clock": "processor", **self.recipe.train}
+        """Settings of the training, without the seed."""
+        settings = dict(self.recipe.train)
         for changes in (self.recipe.quick.train if self.quick else {}, {"minutes": self.minutes}):
             if changes.get("minutes") is not None or changes.get("epochs") is not None:
                 settings.pop("minutes", None)  # a run has one length

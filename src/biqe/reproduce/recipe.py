@@ -214,6 +214,9 @@ def _recipe(path: Path, table: str, shared: Changes) -> Recipe:
         raise UnreadableFile(f"{path}: [train] must say 'minutes' or 'epochs'")
     if "seed" in train:
         raise UnreadableFile(f"{path}: [train] must not set 'seed': each job brings its own")
+    if model is not None:
+        # What else the machine did must not decide a comparison.
+        train = {"clock": "processor", **train}
     return Recipe(
         table=table,
         name=path.stem,
