@@ -77,7 +77,8 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path, monkeypatc
     assert "6 jobs, 4 trainings, 240 minutes of training in all" in out
     assert main(["reproduce", "no-future", "--dry-run", "--only", "joint", "--minutes", "2", "--json"]) == 0
     (job,) = json.loads(capsys.readouterr().out)
-    assert job["job"] == "no-future/joint/seed-0-2min" and job["settings"]["train"] == {"clock": "processor", "minutes": 2.0}
+    assert job["job"] == "no-future/joint/seed-0-2min"
+    assert job["settings"]["train"] == {"clock": "processor", "minutes": 2.0}
     assert list(tmp_path.iterdir()) == []
 
 
