@@ -219,6 +219,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of load on each server")
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--quick", action="store_true", help="10 s each, in two turns")
+    parser.add_argument("--out", type=Path, help="also write the result there, such as results/speed/serve_load.json")
     parser.add_argument("--only", choices=["batching", "single"], help="one of the two servers")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--no-batching", action="store_true", help=argparse.SUPPRESS)
@@ -264,8 +265,16 @@ def report(arguments: argparse.Namespace, loads: Sequence[Load]) -> None:
         print(f"{figure:24}" + "".join(f"{facts[name][figure]:12,.1f}" for name in names))
     result = {"benchmark": "serve_load", "clients": arguments.clients, "workers": arguments.workers, **facts}
     if len(names) == 2:
-        result["ratio"] = round(facts["batching"]["requests_per_second"] / facts["single"]["requests_per_second"], 3)
-    print(json.dumps({**result, "machine": about}))
+        rates = {name: facts[name]["requests_per_second"] for name in names}
+        result["ratio"] = round(rates["batching"] / rates["single"], 3)
+        result["ours"] = f"{rates['batching']:,.0f} requests/s, p99 {facts['batching']['p99_ms']:,.0f} ms"
+        result["alternative"] = (
+            f"{rates['single']:,.0f} requests/s, p99 {facts['single']['p99_ms']:,.0f} ms (batching off)"
+        )
+    result |= {"allocator": about["allocator"], "threads": 1, "machine": about}
+    print(json.dumps(result))
+    if arguments.out:
+        arguments.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
