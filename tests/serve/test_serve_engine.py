@@ -21,6 +21,7 @@ from biqe.exact.store import Solutions, Term
 from biqe.serve.engine import Engine, EngineConfig
 from biqe.serve.exact_process import packed, unpacked
 from biqe.serve.floor import Floor
+from biqe.serve.live.live_graph import LiveGraph
 
 RIVERS = "SELECT ?r WHERE { ?r :flows_through :Germany }"
 COUNTED = "SELECT (COUNT(*) AS ?n) WHERE { ?a ?p ?b }"
@@ -400,3 +401,51 @@ def test_a_place_in_the_queue_is_given_up():
     floor._since = 0.0
     with floor.held():
         assert floor._holders == 1
+
+
+@asynccontextmanager
+async def changing(kb, folder, **options):
+    live = LiveGraph(folder, kb.splits, known=kb.known, prefixes=kb.prefixes)
+    engine = Engine(kb, EngineConfig(**options), live)
+    try:
+        yield engine, live
+    finally:
+        await engine.stop()
+        live.close()
+
+
+MOVES = """INSERT { :Loreley :located_on ?r } WHERE { ?r :flows_through :Germany, :France } ;
+DELETE { ?c :located_on :Rhine } INSERT { ?c :once_on :Rhine } WHERE { ?c :located_on :Rhine }"""
+
+
+def test_an_update_finds_in_another_process_what_it_finds_here(kb, tmp_path):
+    """The second operation sees what the first one did, and not what was there before."""
+    alone = LiveGraph(tmp_path / "alone", kb.splits, known=kb.known, prefixes=kb.prefixes)
+    expected = alone.apply(MOVES)
+    assert expected.inserted and expected.deleted
+
+    async def run():
+        async with changing(kb, tmp_path / "served") as (engine, live):
+            receipt = await engine.update(MOVES)
+            assert (receipt.inserted, receipt.deleted) == (expected.inserted, expected.deleted)
+            return live.snapshot()
+
+    served, here = asyncio.run(run()), alone.snapshot()
+    everything = "SELECT ?a ?p ?b WHERE { ?a ?p ?b } ORDER BY ?a ?p ?b"
+    assert served.store.query(everything) == here.store.query(everything)
+    assert served.store.query("ASK { :Loreley :once_on :Rhine }", prefixes=kb.prefixes) is True
+
+
+def test_an_update_without_end_is_ended_and_the_next_one_is_made(kb, tmp_path):
+    endless = "INSERT { :Rhine :meets ?d } WHERE { ?a (<x:a>|!<x:a>)+ ?b . ?c (<x:a>|!<x:a>)+ ?d }"
+
+    async def run():
+        async with changing(kb, tmp_path / "live") as (engine, live):
+            with pytest.raises(TookTooLong):
+                await engine.update(endless, deadline=2.0)
+            assert live.snapshot().version == 0
+            receipt = await engine.update("INSERT DATA { :Loreley :located_on :Rhine }")
+            assert receipt.inserted == 1
+            assert await engine.exact("ASK { :Loreley :located_on :Rhine }") is True
+
+    asyncio.run(run())

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from biqe.answer.result import Answers
     from biqe.answer.terms import TermTable
     from biqe.explain import Explanation
+    from biqe.serve.live.changes import Changes
     from biqe.serve.live.view import View
 
 __all__ = ["Busy", "Engine", "EngineConfig", "TookTooLong"]
@@ -222,10 +223,16 @@ class Engine:
             raise InvalidOption("this server does not take changes", hint="it serves a graph that stays as it is")
         if self._stopping:
             raise _stopping()
-        # Once begun, a write goes to its end: its caller may have gone, but what is on disk is there.
-        return await self._writes.do(
-            lambda request: self.live.apply(operations), self._seconds(deadline), checked=False
-        )
+
+        def write(request: Request) -> Any:
+            def ask(steps: Sequence[Changes], text: str) -> list[Any]:
+                return self._query(text, request, after=steps)
+
+            return self.live.apply(operations, ask=ask)
+
+        # Once begun, a write goes to its end: its caller may have gone, but what is on disk is there. Before that, what
+        # its WHERE stands for is found in a process that can be killed: nobody else can write meanwhile.
+        return await self._writes.do(write, self._seconds(deadline), checked=False)
 
     @property
     def current(self) -> Served:
@@ -289,9 +296,12 @@ class Engine:
         request = self._here.request
         assert request is not None
         with self._floor.left():
-            if self._service is not None and not self._service.is_alive:
-                self._service.start()
-            return self._processes.query(text, request, **options)
+            return self._query(text, request, **options)
+
+    def _query(self, text: str, request: Request, **options: Any) -> Any:
+        if self._service is not None and not self._service.is_alive:
+            self._service.start()
+        return self._processes.query(text, request, **options)
 
     def shared(self, predictor: Predictor) -> Predictor:
         """The predictor with its model behind the queue."""

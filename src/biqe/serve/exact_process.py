@@ -23,19 +23,20 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from biqe.errors import BiqeError, Busy, RequestRefused, RunFailed
+from biqe.errors import BiqeError, Busy, RequestRefused, RunFailed, UnsupportedQuery
 from biqe.exact.store import ExactStore, Solutions, Term
 from biqe.serve.lanes import Request
 
 if TYPE_CHECKING:
     from biqe.knowledge_base import KnowledgeBase
+    from biqe.serve.live.changes import Changes
     from biqe.serve.live.live_graph import LiveGraph
 
 MEMORY = 1 << 30
@@ -64,9 +65,15 @@ class LiveStore:
 
         self._live = LiveGraph(folder)
 
-    def query(self, text: str, **options: Any) -> Any:
-        """As ``ExactStore.query``."""
-        return self._live.snapshot().store.query(text, **options)
+    def query(self, text: str, *, after: Sequence[Changes] | None = None, **options: Any) -> Any:
+        """As ``ExactStore.query``; with ``after``, the triples of a CONSTRUCT once those changes were made."""
+        view = self._live.snapshot()
+        if after is None:
+            return view.store.query(text, **options)
+        try:
+            return view.ask_after(after, text)
+        except (SyntaxError, RuntimeError, ValueError, OSError) as error:
+            raise UnsupportedQuery(f"what WHERE stands for cannot be found: {error}") from error
 
 
 def service_of(kb: KnowledgeBase, live: LiveGraph | None, memory: int = MEMORY) -> ExactService:
@@ -216,9 +223,10 @@ class Child:
         os.close(self.process)
 
 
-def packed(found: Solutions | bool) -> Any:
-    """Rows as they go to another process: each different term once, in plain tuples, and numbers."""
-    if isinstance(found, bool):
+def packed(found: Any) -> Any:
+    """Rows as they go to another process: each different term once, in plain tuples, and numbers. Anything else goes as
+    it is."""
+    if not isinstance(found, Solutions):
         return found
     numbers: dict[Term | None, int] = {}
     cells = [numbers.setdefault(term, len(numbers)) for row in found.rows for term in row]
@@ -226,9 +234,9 @@ def packed(found: Solutions | bool) -> Any:
     return found.variables, terms, cells, len(found.rows), found.complete
 
 
-def unpacked(sent: Any) -> Solutions | bool:
+def unpacked(sent: Any) -> Any:
     """What ``packed`` packed."""
-    if isinstance(sent, bool):
+    if not isinstance(sent, tuple):
         return sent
     variables, terms, cells, count, complete = sent
     known = [None if term is None else Term(*term) for term in terms]
