@@ -202,12 +202,12 @@ def test_each_group_is_worked_out_once(toy, monkeypatch):
     query = BoundQuery((0, HIDDEN, TARGET), ((0, 0, 1), (0, 1, 2)), (2,), ("", "h", "x"))
     finder = EvidenceFinder(graph, query)
     calls = []
-    original = finder._witnesses
-    monkeypatch.setattr(finder, "_witnesses", lambda *args: calls.append(args) or original(*args))
+    original = finder._weighable
+    monkeypatch.setattr(finder, "_weighable", lambda *args: calls.append(args) or original(*args))
     finder.evidence([2])
-    first = len(calls)
+    assert len(calls) == 2
     finder.evidence([3])
-    assert len(calls) == first > 0
+    assert len(calls) == 3  # the pattern of the target again, that of the hidden variable not
 
 
 def test_a_query_that_the_model_refuses(toy, rivers):
@@ -280,3 +280,30 @@ def test_witnesses_of_one_hidden_variable_are_those_of_the_exact_engine(toy, see
     found = [nodes[0] for nodes in finder._witnesses(query.nodes, query.edges, 4)]
     rows = tuples(graph, BoundQuery((TARGET, *query.nodes[1:]), query.edges, (0,)), limit=4)
     assert found == rows[:, 0].tolist()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10_000))
+def test_as_few_patterns_as_possible_are_missing(toy, seed):
+    # Against every entity in the place of the hidden variable, one after the other.
+    rng = np.random.default_rng(seed)
+    triples = set(map(tuple, np.unique(rng.integers([5, 2, 5], size=(int(rng.integers(1, 12)), 3)), axis=0).tolist()))
+    graph = toy.graph_of(sorted(triples), 5, 2)
+    count = int(rng.integers(1, 4))
+    edges = tuple(((0, int(rng.integers(4)), n) if rng.random() < 0.5 else (n, int(rng.integers(4)), 0))
+                  for n in range(1, count + 1))  # fmt: skip
+    values = rng.integers(5, size=count).tolist()
+    query = BoundQuery((HIDDEN, TARGET, *values[1:]), edges, (1,))
+    finder = EvidenceFinder(graph, query)
+    (alternatives,) = finder.alternatives(values[:1])
+    filled = [[finder.fill(edge, [entity, *values]) for edge in edges] for entity in range(5)]
+    held = [[link for link in links if tuple(link) in triples] for links in filled]
+    most = max(map(len, held))
+    if most == 0:
+        ((evidence,),) = [alternatives]
+        assert evidence.held == () and len(evidence.missing) == count
+        assert not any(link.is_closed for link in evidence.missing)
+    else:
+        best = {(frozenset(found), frozenset(links) - set(found))
+                for found, links in zip(held, filled, strict=True) if len(found) == most}  # fmt: skip
+        assert {(frozenset(each.held), frozenset(each.missing)) for each in alternatives} == best

@@ -60,6 +60,7 @@ class EvidenceFinder:
     def __init__(self, graph: Graph, query: BoundQuery) -> None:
         self.graph = graph
         self.query = query
+        self._relations = graph.relation_count
         self._groups = _groups(query)
         self._neighbours: dict[tuple[Edge, int], NDArray[np.int32]] = {}
         self._seen: dict[tuple[int, tuple[int, ...]], list[Evidence]] = {}
@@ -90,10 +91,25 @@ class EvidenceFinder:
             yield Evidence(tuple(link for link, is_held in links.items() if is_held),
                            tuple(link for link, is_held in links.items() if not is_held))  # fmt: skip
             return
+        hidden = {node for edge in group for node in (edge[0], edge[2]) if nodes[node] == HIDDEN}
+        if len(hidden) == 1 and not any(edge[0] == edge[2] for edge in group):
+            yield from self._around(nodes, group, hidden.pop())
+            return
         subsets, _ = largest(group, partial(self._satisfiable, nodes))
         for held in subsets:
             missing = [edge for edge in group if edge not in held]
             for witness in self._witnesses(nodes, held, WITNESSES):
+                yield Evidence(tuple(self.fill(edge, witness) for edge in held),
+                               tuple(self.fill(edge, witness) for edge in missing))  # fmt: skip
+
+    def _around(self, nodes: Sequence[int], group: tuple[Edge, ...], hidden: int) -> Iterator[Evidence]:
+        """What ``_weighable`` finds where all patterns meet in one hidden variable, which is what most rows ask."""
+        filled = [-1 - node if value == HIDDEN else value for node, value in enumerate(nodes)]
+        subsets, _ = largest(group, lambda edges: len(self._common(filled, edges, hidden)) > 0)
+        for held in subsets:
+            missing = [edge for edge in group if edge not in held]
+            for entity in self._common(filled, held, hidden)[:WITNESSES].tolist() if held else [-1 - hidden]:
+                witness = [*filled[:hidden], entity, *filled[hidden + 1 :]]
                 yield Evidence(tuple(self.fill(edge, witness) for edge in held),
                                tuple(self.fill(edge, witness) for edge in missing))  # fmt: skip
 
@@ -109,8 +125,8 @@ class EvidenceFinder:
         if not edges:
             yield nodes
             return
-        if len(hidden) == 1 and (found := self._common(nodes, edges, hidden[0])) is not None:
-            for entity in found[:count].tolist():
+        if len(hidden) == 1 and not any(edge[0] == edge[2] for edge in edges):
+            for entity in self._common(nodes, edges, hidden[0])[:count].tolist():
                 yield [*nodes[: hidden[0]], entity, *nodes[hidden[0] + 1 :]]
             return
         number = {node: place for place, node in enumerate(used)}
@@ -125,24 +141,26 @@ class EvidenceFinder:
                 filled[node] = entity
             yield filled
 
-    def _common(self, nodes: Sequence[int], edges: tuple[Edge, ...], hidden: int) -> NDArray[np.int32] | None:
-        """Entities that satisfy all ``edges`` in the place of the one hidden variable, sorted: what ``tuples`` gives,
-        without a join. None for an edge that begins and ends there."""
-        common: NDArray[np.int32] | None = None
-        for edge in edges:
-            if edge[0] == edge[2]:
-                return None
-            key = edge, nodes[edge[0] if edge[2] == hidden else edge[2]]
-            if key not in self._neighbours:
-                link, index = self.fill(edge, nodes), self.graph.index
-                self._neighbours[key] = (
-                    subjects(index, link.relation, link.object)
-                    if link.subject < 0
-                    else objects(index, link.subject, link.relation)
-                )
-            found = self._neighbours[key]
-            common = found if common is None else _intersection(common, found)
+    def _common(self, nodes: Sequence[int], edges: Sequence[Edge], hidden: int) -> NDArray[np.int32]:
+        """Entities that satisfy all ``edges``, of which none begins and ends there, in the place of the one hidden
+        variable, sorted: what ``tuples`` gives, without a join."""
+        common = self._near(nodes, edges[0], hidden)
+        for edge in edges[1:]:
+            common = _intersection(common, self._near(nodes, edge, hidden))
         return common
+
+    def _near(self, nodes: Sequence[int], edge: Edge, hidden: int) -> NDArray[np.int32]:
+        """Entities that satisfy one edge in the place of the hidden variable."""
+        key = edge, nodes[edge[0] if edge[2] == hidden else edge[2]]
+        found = self._neighbours.get(key)
+        if found is None:
+            link, index = self.fill(edge, nodes), self.graph.index
+            found = self._neighbours[key] = (
+                subjects(index, link.relation, link.object)
+                if link.subject < 0
+                else objects(index, link.subject, link.relation)
+            )
+        return found
 
     def links_ahead(self) -> list[tuple[int, int]]:
         """Subjects and relations of links that the rows of this query will be weighed by, whatever the rows are: those
@@ -160,8 +178,8 @@ class EvidenceFinder:
     def fill(self, edge: Edge, nodes: Sequence[int]) -> IdLink:
         """The edge as a stored triple would be written: never an inverse relation."""
         subject, relation, object_ = edge
-        if relation >= self.graph.relation_count:
-            subject, relation, object_ = object_, self.graph.vocabulary.inverse(relation), subject
+        if relation >= self._relations:
+            subject, relation, object_ = object_, relation - self._relations, subject
         return IdLink(nodes[subject], relation, nodes[object_])
 
     def holds(self, link: IdLink) -> bool:

@@ -51,11 +51,14 @@ from biqe.models._sampled_softmax import EntitySampler, sampled_soft_cross_entro
 from biqe.models._sharded import Rows, SplitEmbedding
 from biqe.models._split_loss import split_soft_cross_entropy
 from biqe.models._token_embedding import draw, embed, parted
-from biqe.query.bound import BoundQuery
+from biqe.query.bound import BoundQuery, Outline
 from biqe.query.dag import analyse
 from biqe.query.queryset import QuerySet
 from biqe.query.token_table import FIRST_ENTITY, MASK, TokenTable, token_table
 from biqe.query.tokens import tokens
+
+SUPPORTED = 4096
+"""Outlines of supported queries that are remembered."""
 
 
 @dataclass(frozen=True)
@@ -287,6 +290,8 @@ class BiQE(QueryModel):
         self.config = config
         self.entity_count = entity_count
         self.relation_count = relation_count
+        self._supported: set[tuple[Outline, bool]] = set()
+        """Queries that were found to be supported, by outline and by whether strictly."""
         self.embed_entities = _undrawn(entity_count, config.width)
         self.embed_others = _undrawn(FIRST_ENTITY + 2 * relation_count, config.width)
         draw(self.embed_entities, self.embed_others, std=1.0)
@@ -328,6 +333,16 @@ class BiQE(QueryModel):
 
     def supports(self, query: BoundQuery, *, strict: bool = True) -> Support:
         """Acyclic, connected queries whose targets it can tell apart."""
+        key = query.outline, strict
+        if key in self._supported:
+            return Support(True)
+        found = self._support(query, strict)
+        if found.yes and len(self._supported) < SUPPORTED:
+            self._supported.add(key)
+        return found
+
+    def _support(self, query: BoundQuery, strict: bool) -> Support:
+        # Of what is looked at here, nothing depends on which entities and which relations the query names.
         dag = analyse(query)
         if not dag.is_acyclic:
             return Support(False, "biqe reads root-to-leaf paths, and this query has a cycle",

@@ -17,6 +17,10 @@ Edge = tuple[int, int, int]
 """(subject node, relation id, object node); nodes are positions in ``BoundQuery.nodes``."""
 
 
+Outline = tuple[tuple[int, ...], tuple[tuple[int, int], ...], tuple[int, ...]]
+"""Nodes of a query, with 0 for every constant; ends of its edges; its targets."""
+
+
 @dataclass(frozen=True)
 class BoundQuery:
     """A conjunctive query over ids."""
@@ -35,6 +39,11 @@ class BoundQuery:
     def anchors(self) -> tuple[int, ...]:
         """Nodes that are constants."""
         return tuple(node for node, value in enumerate(self.nodes) if value >= 0)
+
+    @property
+    def outline(self) -> Outline:
+        """The query without its entities and relations: equal where two queries differ in nothing else."""
+        return tuple(min(value, 0) for value in self.nodes), tuple((s, o) for s, _, o in self.edges), self.targets
 
 
 def selected_rows(queries: Iterable[BoundQuery]) -> list[int]:

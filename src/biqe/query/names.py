@@ -10,6 +10,7 @@ from urllib.parse import unquote, urljoin
 
 from biqe.errors import SparqlSyntax
 from biqe.query.ast import is_absolute
+from biqe.query.form import Form
 from biqe.query.scan import Scan
 from biqe.query.subset import shown, syntax_error
 
@@ -27,16 +28,18 @@ class QueryNames:
     prefixes: dict[str, str]
     own: str
     """Namespace of the graph's own names, whatever the query declares: what a relative IRI is put behind."""
+    form: Form
+    """What stands for names in the tree."""
     base: str | None = None
     """BASE of the query; None where it gave none."""
 
     # [4] Prologue ::= ( BaseDecl | PrefixDecl )*
     @classmethod
-    def of(cls, prologue: Any, given: Mapping[str, str], scanned: Scan) -> QueryNames:
+    def of(cls, prologue: Any, given: Mapping[str, str], scanned: Scan, form: Form) -> QueryNames:
         # A graph of plain names has no namespace, or an empty one.
         own = given.get("", "")
         own = own if is_absolute(own) else PLAIN
-        names = cls(scanned, {**given, "": own}, own)
+        names = cls(scanned, {**given, "": own}, own, form)
         for declaration in prologue:
             iri = names._absolute(str(declaration.iri))
             if declaration.name == "Base":
@@ -62,11 +65,15 @@ class QueryNames:
     # [136] iri ::= IRIREF | PrefixedName
     def name(self, node: Any) -> str:
         """The graph's name for a node of the tree that is an IRI."""
+        word = self.form.name(node)
         if getattr(node, "name", None) == "pname":
             local = _LOCAL_ESCAPE.sub(r"\1", str(node.localname or ""))
             iri = self.prefixes[str(node.prefix or "")] + local
+        elif word is None or word.startswith("<"):
+            iri = self._absolute(str(node) if word is None else word[1:-1])
         else:
-            iri = self._absolute(str(node))
+            prefix, _, local = word.partition(":")
+            iri = self.prefixes[prefix] + local
         return self._plain(iri)
 
     def _plain(self, iri: str) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from functools import lru_cache
 
 from biqe.errors import InvalidOption
-from biqe.query.bound import HIDDEN, BoundQuery, Edge
+from biqe.query.bound import HIDDEN, BoundQuery, Edge, Outline
 
 
 def orient(query: BoundQuery, relation_count: int) -> BoundQuery:
@@ -40,6 +41,13 @@ def orient(query: BoundQuery, relation_count: int) -> BoundQuery:
 
 def flips(query: BoundQuery) -> tuple[bool, ...]:
     """For each edge, whether ``orient`` turns it round."""
+    return _flips(query.outline)
+
+
+@lru_cache(maxsize=1024)
+def _flips(outline: Outline) -> tuple[bool, ...]:
+    nodes, ends, targets = outline
+    query = BoundQuery(nodes, tuple((subject, 0, object_) for subject, object_ in ends), targets)
     rounds = _rounds(query)
     # Only edges between nodes of one round can close a cycle: all others lead to a later round.
     within: dict[int, list[int]] = {}

@@ -9,12 +9,14 @@ docs/concepts/sparql.md describes the subset.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NoReturn
 
 from biqe.errors import SparqlSyntax
 from biqe.query.ast import Query
+from biqe.query.form import REMEMBERED, REMEMBERED_LENGTH, Form
 from biqe.query.grammar import PARSING, filter_clause, grammar
 from biqe.query.names import PLAIN, QueryNames
 from biqe.query.question import Question
@@ -23,12 +25,6 @@ from biqe.query.subset import PATTERNS, refuse_oversized, refuse_unsupported, sh
 from biqe.query.translate import Translation
 
 __all__ = ["PLAIN", "parse", "parse_question"]
-
-
-REMEMBERED = 256
-"""Texts that need not be parsed when they are asked again."""
-REMEMBERED_LENGTH = 5_000
-"""Characters of the longest of them."""
 
 
 def parse_question(text: str, *, prefixes: Mapping[str, str] | None = None) -> Question:
@@ -53,9 +49,9 @@ def parse_question(text: str, *, prefixes: Mapping[str, str] | None = None) -> Q
 def _parsed(text: str, prefixes: tuple[tuple[str, str], ...]) -> Question:
     scanned = scan(text)
     refuse_unsupported(scanned)
-    with PARSING:
-        prologue, tree = _tree(scanned)
-    names = QueryNames.of(prologue, dict(prefixes), scanned)
+    form = Form.of(scanned)
+    prologue, tree = _tree(scanned, form)
+    names = QueryNames.of(prologue, dict(prefixes), scanned, form)
     return Translation(scanned, names).question(tree)
 
 
@@ -79,15 +75,21 @@ def parse(text: str, *, prefixes: Mapping[str, str] | None = None) -> Query:
     return query
 
 
-def _tree(scanned: Scan) -> tuple[Any, Any]:
+def _tree(scanned: Scan, form: Form) -> tuple[Any, Any]:
     """rdflib's tree of the text."""
     from pyparsing import ParseBaseException
 
+    with contextlib.suppress(Exception):
+        return form.tree()
+    # The text itself says where it goes wrong.
     try:
-        prologue, select = grammar().parse_string(scanned.text, parse_all=True)
-        return prologue, select
+        with PARSING:
+            prologue, query = grammar().parse_string(scanned.text, parse_all=True)
+        return prologue, query
     except ParseBaseException as error:
-        _unexpected(scanned, _farther(scanned, error.loc))
+        with PARSING:
+            offset = _farther(scanned, error.loc)
+        _unexpected(scanned, offset)
     except Exception as error:
         # The parser is not ours: whatever it raises on odd text is, for the user, text that cannot be read.
         raise SparqlSyntax(

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biqe.errors import TooManyPaths, UnsupportedQuery
-from biqe.query.bound import TARGET
+from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.dag import analyse
-from biqe.query.paths import count_paths
 from biqe.query.queryset import QuerySet
 from biqe.query.tokens import tokens
 
@@ -74,28 +75,53 @@ def token_table(
 
 
 def _plain(queries: QuerySet, entities: int, path_cap: int) -> TokenTable:
-    lengths, columns = [], []
-    for row, query in enumerate(queries):
-        dag = analyse(query)
-        if not dag.is_acyclic:
-            raise _refused_cycle(row)
-        if count_paths(dag) > path_cap:
-            raise _refused_paths(row, path_cap)
-        found = tokens(query, cap=path_cap)
-        number = {node: place for place, node in enumerate(sorted(query.targets))}
-        base = {"mask": MASK - TARGET, "entity": FIRST_ENTITY, "relation": FIRST_ENTITY + entities}
-        lengths.append(len(found))
-        columns += [
-            (base[kind] + id_, position, path, element, number[element] if kind == "mask" else -1)
-            for kind, id_, position, path, element in zip(
-                found.kinds, found.ids, found.positions, found.paths, found.elements, strict=True
-            )
-        ]
+    parts, tokens_ = [_layout((), (), path_cap)], [np.zeros(0, np.int32)]
+    for row in range(len(queries)):
+        nodes = queries.nodes[queries.node_offsets[row] : queries.node_offsets[row + 1]]
+        edges = queries.edges[queries.edge_offsets[row] : queries.edge_offsets[row + 1]]
+        shape = tuple(np.minimum(nodes, 0).tolist()), tuple(map(tuple, edges[:, ::2].tolist()))
+        try:
+            part = _layout(*shape, path_cap)
+        except _Cyclic:
+            raise _refused_cycle(row) from None
+        except TooManyPaths:
+            raise _refused_paths(row, path_cap) from None
+        parts.append(part)
+        by_element = np.concatenate([
+            np.where(nodes >= 0, nodes + FIRST_ENTITY, MASK), edges[:, 1] + (FIRST_ENTITY + entities)
+        ])  # fmt: skip
+        tokens_.append(by_element[part.elements])
     offsets = np.zeros(len(queries) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    flat = np.array(columns, np.int64).reshape(-1, 5).T
+    np.cumsum([len(part.positions) for part in parts[1:]], out=offsets[1:])
     kinds = (np.int32, np.int16, np.int16, np.int16, np.int32)
-    return TokenTable(offsets, *(column.astype(kind) for column, kind in zip(flat, kinds, strict=True)))
+    columns = [np.concatenate(column) for column in (tokens_, *zip(*parts, strict=True))]
+    return TokenTable(offsets, *(column.astype(kind) for column, kind in zip(columns, kinds, strict=True)))
+
+
+class _Cyclic(Exception):
+    """A query has a cycle."""
+
+
+class _Layout(NamedTuple):
+    """The columns of a table that depend on no entity and on no relation."""
+
+    positions: NDArray[np.int64]
+    paths: NDArray[np.int64]
+    elements: NDArray[np.int64]
+    targets: NDArray[np.int64]
+
+
+@lru_cache(maxsize=1024)
+def _layout(nodes: tuple[int, ...], edges: tuple[tuple[int, int], ...], path_cap: int) -> _Layout:
+    """Where the tokens of a query stand. ``nodes`` are TARGET, HIDDEN, or 0 for a constant; ``edges`` join them."""
+    targets = tuple(node for node, value in enumerate(nodes) if value == TARGET)
+    query = BoundQuery(nodes, tuple((subject, 0, object_) for subject, object_ in edges), targets)
+    if not analyse(query).is_acyclic:
+        raise _Cyclic
+    found = tokens(query, cap=path_cap)
+    number = {node: place for place, node in enumerate(targets)}
+    numbers = [number.get(element, -1) for element in found.elements]
+    return _Layout(*(np.array(column, np.int64) for column in (found.positions, found.paths, found.elements, numbers)))
 
 
 def _compiled(queries: QuerySet, entities: int, path_cap: int) -> TokenTable:
