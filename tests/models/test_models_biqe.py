@@ -159,6 +159,28 @@ def test_same_hidden_states_as_bert():
     torch.testing.assert_close(found[~batch.padding], expected[~batch.padding], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("positions", ["paper", "structure"])
+def test_states_of_the_masks_alone_are_those_of_all_tokens(make_model, norm, positions):
+    """And padding makes no difference: it is left out in evaluation, and computed along in training."""
+    model = make_model(norm=norm, positions=positions, dropout=0.0)
+    batch = model.encoder(QuerySet.of(QUERIES))
+    assert batch.padding is not None
+    found, gradients = [], []
+    for training in (True, False):
+        model.train(training)
+        whole = model.hidden(batch)
+        assert whole.shape == (*batch.tokens.shape, 16)
+        for states in (whole.reshape(-1, 16)[batch.masks], model.hidden(batch, at_masks=True)):
+            model.zero_grad()
+            states.square().sum().backward(retain_graph=True)
+            found.append(states.detach())
+            gradients.append(model.layers[0].attention_in.weight.grad.clone())
+    for states, gradient in zip(found[1:], gradients[1:], strict=True):
+        torch.testing.assert_close(states, found[0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(gradient, gradients[0], rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_the_loss_is_the_cross_entropy_of_the_scores(make_model, with_gold, options):
     """Two roads to one number. Under mask_average=probability the paper's loss is a mean over masks."""

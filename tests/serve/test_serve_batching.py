@@ -16,7 +16,7 @@ import biqe
 from biqe.answer.result import Answers
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.queryset import QuerySet
-from biqe.serve.batching import PADDED, QUANTUM, ModelQueue, by_length, shares
+from biqe.serve.batching import PADDED, QUANTUM, QUERIES, ModelQueue, by_length, shares
 from biqe.serve.engine import Engine, EngineConfig
 from biqe.serve.floor import Floor
 
@@ -206,7 +206,7 @@ def test_a_small_question_passes_between_the_parts_of_a_large_one():
     queue.stop()
     assert found["large"] == large and found["small"] == [20, 21]
     assert found["small after"] <= 4, "it was answered by the next call, whatever the large one still wanted"
-    assert found["large after"] >= 1_000 // 64
+    assert found["large after"] >= 1_000 // QUERIES
 
 
 def test_whoever_has_gone_is_not_asked_for():

@@ -366,6 +366,36 @@ def test_the_floor_goes_to_whoever_asked_first_and_to_the_model_last():
     assert order == ["first", "second", "model"]
 
 
+def test_whoever_began_first_goes_on_first():
+    floor, order = Floor(lease=60), []
+    apart, back = threading.Event(), threading.Event()
+
+    def old():
+        with floor.held():
+            with floor.left():
+                apart.set()
+                back.wait()
+            order.append("old")
+
+    def young():
+        with floor.held():
+            order.append("young")
+
+    threads = [threading.Thread(target=old), threading.Thread(target=young)]
+    threads[0].start()
+    apart.wait()
+    with floor.held():
+        threads[1].start()
+        while len(floor._queue) < 1:
+            time.sleep(0.001)
+        back.set()
+        while len(floor._queue) < 2:
+            time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert order == ["old", "young"]
+
+
 def test_nobody_keeps_the_floor_from_the_others():
     floor, passed = Floor(lease=0.01), threading.Event()
     with floor.held():

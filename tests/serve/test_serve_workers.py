@@ -21,6 +21,7 @@ from biqe.serve.workers import Supervisor, listen
 
 APP = """
     import asyncio, json, os, sys, time
+    from biqe.serve.connections import Connections
     from biqe.serve.workers import Supervisor, listen, serve_socket
 
     async def app(scope, receive, send):
@@ -83,7 +84,9 @@ def until(condition, seconds=60):
 SERVER = """
     socket = listen("127.0.0.1", 0)
     tell("listening", port=socket.getsockname()[1])
-    Supervisor(lambda number: serve_socket(app, socket), count=int(sys.argv[1]), stop_seconds=20, tell=tell).run()
+    connections = Connections(int(sys.argv[1]))
+    work = lambda number: serve_socket(app, socket, connections=connections, worker=number)
+    Supervisor(work, count=int(sys.argv[1]), stop_seconds=20, tell=tell).run()
     tell("over")
 """
 

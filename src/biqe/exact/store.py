@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -116,15 +116,16 @@ class ExactStore:
                 return bool(found)
             if isinstance(found, QuerySolutions):
                 variables = tuple(variable.value for variable in found.variables)
-                every: Iterator[tuple[Any, ...]] = (tuple(row[name] for name in variables) for row in found)
+                every: Iterator[Iterable[Any]] = iter(found)
             else:
                 variables = ("subject", "predicate", "object")
                 every = ((triple.subject, triple.predicate, triple.object) for triple in found)
             rows: list[tuple[Term | None, ...]] = []
+            term = _Terms().__getitem__
             for row in every:
                 if len(rows) == max_rows:
                     return Solutions(variables, tuple(rows), complete=False)
-                rows.append(tuple(map(_term, row)))
+                rows.append(tuple(map(term, row)))
         except SyntaxError as error:
             raise rewritten.error(str(error)) from error
         except (OSError, RuntimeError, ValueError) as error:
@@ -161,6 +162,14 @@ def node_of(name: str) -> pyoxigraph.NamedNode | pyoxigraph.BlankNode:
 def name_of(iri: str) -> str:
     """The graph's name for an IRI of the store."""
     return unquote(iri.removeprefix(PLAIN)) if iri.startswith(PLAIN) else iri
+
+
+class _Terms(dict[Any, "Term | None"]):
+    """Terms by the store's nodes, each made once: rows repeat their entities."""
+
+    def __missing__(self, node: Any) -> Term | None:
+        found = self[node] = _term(node)
+        return found
 
 
 def _term(term: Any) -> Term | None:

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -209,6 +210,40 @@ def relative_buckets(reach: int) -> int:
     return 2 * (2 * reach + 1) + 1
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where N tokens stand in a table of (B, T): all of it, or without the padding, which only attention needs."""
+
+    shape: tuple[int, int]
+    masks: torch.Tensor
+    """(n,) places of the masks in the table."""
+    real: torch.Tensor | None = None
+    """(N,) place of each token in the table; None where N is B * T."""
+
+    @classmethod
+    def of(cls, batch: Batch, packed: bool) -> Places:
+        """With or without the padding."""
+        B, T = batch.tokens.shape
+        padding = batch.padding if packed else None
+        return cls((B, T), batch.masks, None if padding is None else torch.nonzero(~padding.view(-1)).view(-1))
+
+    @cached_property
+    def mask_rows(self) -> torch.Tensor:
+        """(n,) the masks among the N tokens."""
+        return self.masks if self.real is None else torch.searchsorted(self.real, self.masks)
+
+    def spread(self, rows: torch.Tensor) -> torch.Tensor:
+        """(N, F) -> (B * T, F), with zeros in the padding."""
+        if self.real is None:
+            return rows
+        B, T = self.shape
+        return rows.new_zeros(B * T, rows.shape[1]).index_copy_(0, self.real, rows)
+
+    def gather(self, table: torch.Tensor) -> torch.Tensor:
+        """(B * T, F) -> (N, F)"""
+        return table if self.real is None else table.index_select(0, self.real)
+
+
 class Layer(nn.Module):
     """Self-attention and a feed-forward block, each with a residual connection."""
 
@@ -225,18 +260,34 @@ class Layer(nn.Module):
         self.dropout = PooledDropout(config.dropout)
 
     def forward(
-        self, x: torch.Tensor, bias: torch.Tensor | None, keep: list[torch.Tensor] | None = None
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        places: Places,
+        keep: list[torch.Tensor] | None = None,
+        at_masks: bool = False,
     ) -> torch.Tensor:
+        """(N, D) all tokens that ``places`` has; or (n, D) the masks, which is cheaper and all that is projected."""
+        y = self._attend(self.attention_norm(x) if self.pre else x, bias, places, keep, at_masks)
+        if at_masks:
+            x = x.index_select(0, places.mask_rows)
+        x = x + self.dropout(y)
         if self.pre:
-            x = x + self.dropout(self._attend(self.attention_norm(x), bias, keep))
             return x + self.dropout(self.feed_out(F.gelu(self.feed_in(self.feed_norm(x)))))
-        x = self.attention_norm(x + self.dropout(self._attend(x, bias, keep)))
+        x = self.attention_norm(x)
         return self.feed_norm(x + self.dropout(self.feed_out(F.gelu(self.feed_in(x)))))
 
-    def _attend(self, x: torch.Tensor, bias: torch.Tensor | None, keep: list[torch.Tensor] | None) -> torch.Tensor:
-        B, T, D = x.shape
+    def _attend(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        places: Places,
+        keep: list[torch.Tensor] | None,
+        at_masks: bool,
+    ) -> torch.Tensor:
+        (B, T), D = places.shape, x.shape[-1]
         q, k, v = (
-            self.attention_in(x).view(B, T, 3, self.heads, D // self.heads).permute(2, 0, 3, 1, 4)
+            places.spread(self.attention_in(x)).view(B, T, 3, self.heads, D // self.heads).permute(2, 0, 3, 1, 4)
         )  # (B, H, T, D/H)
         if bias is None and keep is None:
             y = F.scaled_dot_product_attention(q, k, v)
@@ -255,7 +306,8 @@ class Layer(nn.Module):
             if keep is not None:
                 keep.append(weights.view(B, self.heads, T, T))
             y = torch.bmm(weights, v).view(B, self.heads, T, D // self.heads)
-        return self.attention_out(y.transpose(1, 2).reshape(B, T, D))
+        y = y.transpose(1, 2).reshape(B * T, D)
+        return self.attention_out(y.index_select(0, places.masks) if at_masks else places.gather(y))
 
 
 class BiQE(QueryModel):
@@ -398,20 +450,30 @@ class BiQE(QueryModel):
         self.embed_others.weight[FIRST_ENTITY:] = principal(found.relations, self.config.width, spread)
 
     def hidden(
-        self, batch: Batch, keep: list[torch.Tensor] | None = None, arriving: torch.Tensor | None = None
+        self,
+        batch: Batch,
+        keep: list[torch.Tensor] | None = None,
+        arriving: torch.Tensor | None = None,
+        *,
+        at_masks: bool = False,
     ) -> torch.Tensor:
-        """(B, T, D) hidden states after the last layer. Attention weights are appended to ``keep``. ``arriving``
-        (V, F) is what the link predictor says about each target."""
-        x = embed(batch.tokens, self.embed_entities, self.embed_others)  # (B, T, D)
-        x = x + self.embed_positions(batch.positions)
+        """(B, T, D) hidden states after the last layer; or (n, D), those of the masks alone, which is cheaper.
+        Attention weights are appended to ``keep``. ``arriving`` (V, F) is what the link predictor says about each
+        target."""
+        # Without padding there is less to compute; in training, whose batches have little, copying would cost more.
+        places = Places.of(batch, packed=not self.training)
+        tokens, positions = (places.gather(ids.view(-1, 1)).view(-1) for ids in (batch.tokens, batch.positions))
+        x = embed(tokens, self.embed_entities, self.embed_others)  # (N, D)
+        x = x + self.embed_positions(positions)
         if arriving is not None:
             said = self.predictor_in(F.normalize(arriving, dim=1))[batch.mask_targets]  # (n, D)
-            x = x.view(-1, x.shape[-1]).index_add(0, batch.masks, said).view(x.shape)
+            x = x.index_add(0, places.mask_rows, said)
         x = self.dropout(self.embed_norm(x))
         bias = self._attention_bias(batch)
         for layer in self.layers:
-            x = layer(x, bias, keep)
-        return self.final_norm(x)
+            x = layer(x, bias, places, keep, at_masks and layer is self.layers[-1])
+        x = self.final_norm(x)
+        return x if at_masks else places.spread(x).view(*places.shape, -1)
 
     def _attention_bias(self, batch: Batch) -> torch.Tensor | None:
         """(B, H, T, T), or broadcastable to it; None where every token sees every other alike."""
@@ -437,11 +499,11 @@ class BiQE(QueryModel):
             return None
         return self.predictor.arriving(batch.plan)
 
-    def _at_masks(
-        self, batch: Batch, hidden: torch.Tensor, arriving: torch.Tensor | None
+    def _projected(
+        self, batch: Batch, at_masks: torch.Tensor, arriving: torch.Tensor | None
     ) -> tuple[torch.Tensor, Expert | None]:
-        """Hidden states that are projected, (V, D), one a target, or (n, D), one a mask; and the second opinion."""
-        at_masks = hidden.reshape(-1, hidden.shape[-1]).index_select(0, batch.masks)  # (n, D)
+        """Of (n, D) hidden states at the masks, what is projected: (V, D), one a target, or (n, D), one a mask; and the
+        second opinion."""
         if self.config.mask_average == "hidden":
             at_masks = self._sum_by_target(batch, at_masks) / batch.mask_counts.unsqueeze(1)
         elif arriving is not None:
@@ -487,12 +549,12 @@ class BiQE(QueryModel):
     def loss(self, batch: Batch, *, label_smoothing: float = 0.0) -> torch.Tensor:
         """Cross-entropy over all entities, or over a sample of them, at the targets only."""
         arriving = self._said(batch)
-        hidden = self.hidden(batch, arriving=arriving)
+        hidden = self.hidden(batch, arriving=arriving, at_masks=True)
         if arriving is None and batch.plan is not None:
             # Weights that were not asked have a gradient of 0, not none: an optimiser treats the two differently.
             parts = (*self.predictor_in.parameters(), *self.predictor_gate.parameters())
             hidden = hidden + 0.0 * torch.stack([part.sum() for part in parts]).sum()
-        at_masks, expert = self._at_masks(batch, hidden, arriving)
+        at_masks, expert = self._projected(batch, hidden, arriving)
         targets = batch.targets
         offsets, answers = targets.offsets, targets.answers
         if offsets is None or answers is None:
@@ -521,7 +583,7 @@ class BiQE(QueryModel):
         """(V, D), one a target, or under mask_average=probability (n, D), one a mask: what entities are compared with.
         Logits are its products with ``entity_weight``, and ``entity_bias``."""
         arriving = self._said(batch)
-        return self._at_masks(batch, self.hidden(batch, arriving=arriving), arriving)[0]
+        return self._projected(batch, self.hidden(batch, arriving=arriving, at_masks=True), arriving)[0]
 
     def scores(self, batch: Batch) -> torch.Tensor:
         return self._log_probabilities(batch, None)
@@ -532,7 +594,7 @@ class BiQE(QueryModel):
 
     def _log_probabilities(self, batch: Batch, keep: list[torch.Tensor] | None) -> torch.Tensor:
         arriving = self._said(batch)
-        at_masks, expert = self._at_masks(batch, self.hidden(batch, keep, arriving), arriving)
+        at_masks, expert = self._projected(batch, self.hidden(batch, keep, arriving, at_masks=True), arriving)
         logits = F.linear(at_masks, self.entity_weight, self.entity_bias)  # (V or n, E)
         if expert is not None:
             logits += expert.logits()

@@ -28,15 +28,16 @@ if TYPE_CHECKING:
 
     from biqe.models._contract import QueryModel
 
-QUERIES = 64
-"""Queries of one call: beyond, a call takes longer in proportion, and others wait for it."""
+QUERIES = 128
+"""Queries of one call. A call reads all weights, which takes as long as a dozen queries do; beyond this many it takes
+longer in proportion, and others wait for it."""
 SCORES = 4_000_000
 """Scores of one call, where the graph has so many entities that fewer queries make as many."""
-QUANTUM = 8
+QUANTUM = 32
 """Queries of one question that go into a call before the next question's turn."""
-PADDED = 8
-"""Tokens that a call may be padded with, rather than to make two calls of it."""
-PATIENCE = 0.01
+PADDED = 400
+"""Tokens that a call may be padded with, rather than to make two calls of it and read the weights twice."""
+PATIENCE = 0.03
 """Seconds after which the model is called although questions that could join the batch have not gone on yet."""
 SCORES_AT_ONCE = 8_000_000
 """Scores that one question may hold (32 MB); it asks for more in several steps."""
@@ -48,7 +49,7 @@ Check = Callable[[], None]
 class Waiting:
     """Queries of one question that wait for the model."""
 
-    def __init__(self, model: QueryModel, queries: QuerySet, check: Check | None) -> None:
+    def __init__(self, model: QueryModel, queries: QuerySet, check: Check | None, ticket: Ticket) -> None:
         self.model = model
         self.queries = queries
         self.check = check
@@ -57,7 +58,7 @@ class Waiting:
         self.scores: Scores = np.empty((int(self.rows[-1]), model.entity_count), np.float32)
         self.done = 0
         self.since = time.monotonic()
-        self.ticket = Ticket()
+        self.ticket = ticket
         self.error: BaseException | None = None
 
     @property
@@ -110,7 +111,7 @@ class ModelQueue:
 
     def scores(self, model: QueryModel, queries: QuerySet, check: Check | None = None) -> Scores:
         """(V, E) what ``model.scores`` says. The caller has the floor; it is given up meanwhile, and taken again."""
-        job = Waiting(model, queries, check)
+        job = Waiting(model, queries, check, self._floor.again())
         if job.left == 0:
             return job.scores
         with self._news:

@@ -192,8 +192,9 @@ class Engine:
             self._predicted if predicts else self._exact, lambda: self.current.ask(text, **options), deadline
         )
 
-    async def exact(self, text: str, *, deadline: float | None = None, **options: Any) -> Solutions | bool:
-        """All of SPARQL 1.1 over the known triples: rows, triples as rows, or true or false."""
+    async def exact(self, text: str, *, deadline: float | None = None, **options: Any) -> Any:
+        """All of SPARQL 1.1 over the known triples: rows, triples as rows, or true or false; with ``written``, a form
+        and extra columns, all that as a Document."""
         return await self._do(
             self._exact, lambda: self.query_store(text, **{"prefixes": self.kb.prefixes, **options}), deadline
         )

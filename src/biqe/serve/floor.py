@@ -2,7 +2,8 @@
 
 Python runs one thread at a time. Left alone, threads that compute hand its lock round every few milliseconds, and a
 model call, which gives the lock up at each of its hundred steps, waits for it a hundred times. Here a thread has the
-floor until it waits for something; whoever asked first is next. The caller of the model goes last: by then every
+floor until it waits for something; whoever began first is next, so that a question of many steps does not queue up
+behind all others at each of them. The caller of the model goes last: by then every
 question that could go on has gone on to its own next model call, so that one call serves them all, and where nobody
 else waits it goes at once.
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from bisect import insort
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -24,7 +25,9 @@ LEASE = 0.02
 class Ticket:
     """A place in the queue for the floor."""
 
-    def __init__(self) -> None:
+    def __init__(self, since: float | None = None) -> None:
+        self.since = time.monotonic() if since is None else since
+        """When the work began that the floor is wanted for."""
         self._given = threading.Lock()
         self._given.acquire()
 
@@ -41,7 +44,9 @@ class Floor:
     def __init__(self, lease: float = LEASE) -> None:
         self.lease = lease
         self._lock = threading.Lock()
-        self._queue: deque[Ticket] = deque()
+        self._queue: list[Ticket] = []
+        """Who waits, the one that began last in front."""
+        self._here = threading.local()
         self._last: Ticket | None = None
         self._urgent: Callable[[], bool] = lambda: False
         self._holders = 0
@@ -50,7 +55,7 @@ class Floor:
     def ask(self, ticket: Ticket) -> None:
         """Put the ticket into the queue; its owner then calls ``take``."""
         with self._lock:
-            self._queue.append(ticket)
+            insort(self._queue, ticket, key=lambda waiting: -waiting.since)
             self._hand_on()
 
     def take(self, ticket: Ticket, check: Callable[[], None] | None = None) -> None:
@@ -75,6 +80,10 @@ class Floor:
             with self._lock:
                 self._hand_on()
 
+    def again(self) -> Ticket:
+        """A ticket for a thread that has had the floor before: as old as what it works on."""
+        return Ticket(getattr(self._here, "since", None))
+
     def leave(self) -> None:
         """Give the floor up."""
         with self._lock:
@@ -96,9 +105,11 @@ class Floor:
         ticket = Ticket()
         self.ask(ticket)
         self.take(ticket, check)
+        self._here.since = ticket.since
         try:
             yield
         finally:
+            self._here.since = None
             self.leave()
 
     @contextmanager
@@ -108,7 +119,7 @@ class Floor:
         try:
             yield
         finally:
-            ticket = Ticket()
+            ticket = self.again()
             self.ask(ticket)
             # Without a check: whatever happens, ``held`` gives up afterwards what is taken here.
             self.take(ticket)
@@ -121,7 +132,7 @@ class Floor:
         if self._last is not None and (not self._queue or self._urgent()):
             given, self._last = self._last, None
         elif self._queue:
-            given = self._queue.popleft()
+            given = self._queue.pop()
         else:
             return
         self._holders += 1

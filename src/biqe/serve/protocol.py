@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +23,7 @@ from biqe.serve import description, federate, measure, requests
 from biqe.serve.config import ServeConfig
 from biqe.serve.guard import denied
 from biqe.serve.negotiate import choose
-from biqe.serve.results import ROWS, TRIPLES, Table, table_of, write_rows, write_triples
+from biqe.serve.results import ROWS, TRIPLES, Document, Table, table_of
 from biqe.serve.tokens import WRITE
 
 if TYPE_CHECKING:
@@ -66,39 +66,50 @@ class Protocol:
             return await self._changed(request, asked.text)
         offered = TRIPLES if form_of(asked.text) in GRAPH_FORMS else ROWS
         form = choose(request.headers.get("accept"), offered, asked.form)
-        table = await self.found(asked, deadline)
-        request.state.about["rows"] = len(table.rows)
-        body = await _apart(
-            table, lambda: write_triples(table, form) if offered is TRIPLES else write_rows(table, form)
-        )
-        headers = {} if table.complete else {"X-Biqe-Truncated": f"after {len(table.rows)} rows"}
-        if table.probability is not None:
-            headers["X-Biqe-Probability"] = repr(table.probability)
-        if table.note:
-            headers["X-Biqe-Note"] = visible(table.note).encode("ascii", "backslashreplace").decode()
-        return Response(body, media_type=offered[form], headers=headers)
+        document = await self._stored(asked, deadline, written=(form, asked.extra))
+        headers = {}
+        if document is None:
+            table = await self._predicted(asked, deadline)
+            document = await _apart(table.rows, lambda: Document.of(table, form))
+            if table.probability is not None:
+                headers["X-Biqe-Probability"] = repr(table.probability)
+            if table.note:
+                headers["X-Biqe-Note"] = visible(table.note).encode("ascii", "backslashreplace").decode()
+        request.state.about["rows"] = document.rows
+        if not document.complete:
+            headers["X-Biqe-Truncated"] = f"after {document.rows} rows"
+        return Response(document.body, media_type=offered[form], headers=headers)
 
     async def found(self, asked: requests.Asked, deadline: float) -> Table:
         """The rows that a query asks for, at most as many as one answer may have."""
+        stored = await self._stored(asked, deadline)
+        if stored is None:
+            return await self._predicted(asked, deadline)
+        return await _apart(() if isinstance(stored, bool) else stored.rows, lambda: table_of(stored, asked.extra))
+
+    async def _stored(self, asked: requests.Asked, deadline: float, **options: Any) -> Any:
+        """What the exact store answers; None where the query is one for a model."""
         limits = self.config.limits
         measure.refuse_oversized(asked.text, limits)
         blocks = federate.blocks(asked.text)
         # What no model reads is answered from the graph, unless the client itself chose otherwise.
         is_known = not asked.is_chosen and (bool(blocks) or form_of(asked.text) in GRAPH_FORMS)
-        if asked.mode == "known" or blocks or is_known:
-            if asked.mode != "known" and not is_known:
-                raise RequestRefused(
-                    f"a query with predict blocks says itself what is predicted, so 'mode' must be known. "
-                    f"Got {asked.mode!r}",
-                    hint="leave the mode out, or the blocks",
-                )
-            cuts = [cut for block in blocks for cut in await self._asked_apart(block, deadline)]
-            found = await self.engine.exact(
-                asked.text, max_rows=limits.rows, deadline=_left(deadline), **({"cuts": cuts} if cuts else {})
+        if asked.mode != "known" and not blocks and not is_known:
+            return None
+        if asked.mode != "known" and not is_known:
+            raise RequestRefused(
+                f"a query with predict blocks says itself what is predicted, so 'mode' must be known. "
+                f"Got {asked.mode!r}",
+                hint="leave the mode out, or the blocks",
             )
-            return await _apart(() if isinstance(found, bool) else found.rows, lambda: table_of(found, asked.extra))
+        cuts = [cut for block in blocks for cut in await self._asked_apart(block, deadline)]
+        options |= {"cuts": cuts} if cuts else {}
+        return await self.engine.exact(asked.text, max_rows=limits.rows, deadline=_left(deadline), **options)
+
+    async def _predicted(self, asked: requests.Asked, deadline: float) -> Table:
+        """What a model answers, with what is known."""
         answers = await self.engine.ask(asked.text, mode=asked.mode, deadline=_left(deadline), **asked.options)
-        return await _apart(answers, lambda: table_of(answers, asked.extra).cut(limits.rows))
+        return await _apart(answers, lambda: table_of(answers, asked.extra).cut(self.config.limits.rows))
 
     async def _asked_apart(self, block: federate.Block, deadline: float) -> list[Cut]:
         """The rows of a predict block, as text that stands in its place."""
@@ -149,6 +160,5 @@ def _left(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.001)
 
 
-async def _apart(sized: Any, write: Callable[[], Written]) -> Written:
-    rows = len(sized.rows) if isinstance(sized, Table) else len(sized)
-    return write() if rows <= SMALL else await asyncio.to_thread(write)
+async def _apart(sized: Sized, write: Callable[[], Written]) -> Written:
+    return write() if len(sized) <= SMALL else await asyncio.to_thread(write)

@@ -57,6 +57,21 @@ class Table:
         return replace(self, rows=self.rows[:most], complete=False)
 
 
+@dataclass(frozen=True)
+class Document:
+    """Rows or triples as they go over the wire."""
+
+    body: bytes
+    rows: int
+    complete: bool
+
+    @classmethod
+    def of(cls, table: Table, form: str) -> Document:
+        """``form`` is one of ROWS or TRIPLES."""
+        body = write_triples(table, form) if form in TRIPLES else write_rows(table, form).encode()
+        return cls(body, len(table.rows), table.complete)
+
+
 def table_of(found: Answers | TermTable | Solutions | bool, extra: Sequence[str]) -> Table:
     """The rows, with the extra columns after the variables. A variable that is called like one keeps its place."""
     if isinstance(found, bool):

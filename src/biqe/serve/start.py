@@ -21,6 +21,7 @@ from biqe.serve.config import ServeConfig
 
 if TYPE_CHECKING:
     from biqe.knowledge_base import KnowledgeBase
+    from biqe.serve.connections import Connections
     from biqe.serve.engine import EngineConfig
     from biqe.serve.live import LiveGraph
 
@@ -88,6 +89,7 @@ def serve(
     announce: Callable[[Listening], None] = lambda listening: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; then finish what is running. ``announce`` is called once the socket listens."""
+    from biqe.serve.connections import Connections
     from biqe.serve.exact_process import service_of
     from biqe.serve.workers import Supervisor, listen, preload
 
@@ -107,8 +109,11 @@ def serve(
                     log.warning("exact store ended", restarted=True)
                     service.start()
 
+            connections = Connections(config.workers)
             supervisor = Supervisor(
-                work=lambda number: _work(kb, config, engine_config, live, service.address, socket),
+                work=lambda number: _work(
+                    kb, config, engine_config, live, service.address, socket, connections, number
+                ),
                 count=config.workers,
                 stop_seconds=engine_config.stop_seconds + 5,
                 look=look,
@@ -120,7 +125,14 @@ def serve(
 
 
 def _work(
-    kb: KnowledgeBase, config: ServeConfig, engine_config: EngineConfig, live: LiveGraph | None, exact: str, socket: Any
+    kb: KnowledgeBase,
+    config: ServeConfig,
+    engine_config: EngineConfig,
+    live: LiveGraph | None,
+    exact: str,
+    socket: Any,
+    connections: Connections,
+    number: int,
 ) -> None:
     """What one worker does until it is told to stop."""
     import logging
@@ -141,6 +153,8 @@ def _work(
     serve_socket(
         app,
         socket,
+        connections=connections,
+        worker=number,
         is_stuck=lambda: engine.is_stuck,
         # Beyond our own limit, so that what is a little too long gets our answer rather than the web server's.
         h11_max_incomplete_event_size=4 * config.limits.header,

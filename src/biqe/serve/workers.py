@@ -1,8 +1,8 @@
 """Several processes that answer, behind one listening socket, and one that looks after them.
 
 The supervisor loads graph and model once and then forks, so that workers share that memory: it is copied only where it
-is written to, and nobody writes to weights or triples. All workers accept from one socket; whoever is free takes the
-next connection. The supervisor has no threads and answers nothing, so little can go wrong with it:
+is written to, and nobody writes to weights or triples. All workers accept from one socket, and leave
+connections to those that have fewer. The supervisor has no threads and answers nothing, so little can go wrong with it:
 
     a worker ends       another is forked in its place, at once; not if it keeps ending as soon as it starts
     SIGTERM, SIGINT     workers are told to stop, finish what they are at, and are killed only when they do not
@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from biqe.errors import InvalidOption, RunFailed
+from biqe.serve.connections import Connections, FairSocket
 
 if TYPE_CHECKING:
     from biqe.knowledge_base import KnowledgeBase
@@ -220,13 +221,24 @@ def share_machine(workers: int) -> None:
 
 
 def serve_socket(
-    app: Any, listening: socket.socket, *, is_stuck: Callable[[], bool] | None = None, **options: Any
+    app: Any,
+    listening: socket.socket,
+    *,
+    connections: Connections | None = None,
+    worker: int = 0,
+    is_stuck: Callable[[], bool] | None = None,
+    **options: Any,
 ) -> None:
     """Answer on the socket until SIGTERM: what a worker does. ``options`` are those of uvicorn.Config.
 
-    A worker that ``is_stuck`` stops, so that another takes its place.
+    ``connections`` are those of all workers, of whom this is number ``worker``. A worker that ``is_stuck`` stops, so
+    that another takes its place.
     """
     import uvicorn
+
+    if connections is not None:
+        connections[worker] = 0
+        listening = FairSocket(listening, connections, worker)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -238,6 +250,8 @@ def serve_socket(
 
         async def on_tick(self, counter: int) -> bool:
             # Ten times a second.
+            if connections is not None:
+                connections[worker] = len(self.server_state.connections)
             if counter % 10 == 0 and is_stuck is not None and is_stuck():
                 self.should_exit = True
             return await super().on_tick(counter)
