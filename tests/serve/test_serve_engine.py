@@ -231,6 +231,21 @@ def test_a_query_that_takes_too_much_memory_ends_alone(kb):
     asyncio.run(run())
 
 
+def test_a_process_of_the_exact_store_is_replaced_after_some_queries(kb, monkeypatch):
+    monkeypatch.setattr("biqe.serve.exact_process.QUERIES", 3)
+    processes = []
+
+    async def run():
+        async with running(kb) as engine:
+            for _ in range(7):
+                assert await engine.exact("ASK { ?a ?b ?c }") is True
+                processes.append([child.process for child in engine._processes._idle])
+            assert engine.facts["killed_queries"] == 0
+
+    asyncio.run(run())
+    assert [len(idle) for idle in processes] == [1, 1, 0, 1, 1, 0, 1]
+
+
 def test_an_exact_store_that_died_is_started_again(kb):
     async def run():
         async with running(kb) as engine:

@@ -6,7 +6,7 @@ kernel keeps, and that is killed when its caller has gone.
 
     service   a process that loads the store once, listens on a private socket, and forks a child for each connection;
               children share the store's memory. All workers of a server use one service.
-    child     answers one query after the other on its connection
+    child     answers one query after the other on its connection, a few dozen of them
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ NOTHING = "ASK { <urn:biqe:none> ?p ?o }"
 """Makes a store load what it loads on first use, and a live one catch up, so that children share it."""
 STOP = 5.0
 """Seconds that the service gets to end by itself."""
+QUERIES = 50
+"""Queries after which a child is let go: whatever it reads, it gets a copy of its own of the store's memory."""
 LOOK = 0.05
 """Seconds between looks at whether the caller is still there."""
 
@@ -169,8 +171,12 @@ class ExactProcesses:
         except BaseException:
             self._end(child)
             raise
-        with self._lock:
-            self._idle.append(child)
+        child.answered += 1
+        if child.answered < QUERIES:
+            with self._lock:
+                self._idle.append(child)
+        else:
+            child.let_go()
         kind, found = answer
         if kind == "error":
             raise found
@@ -211,13 +217,15 @@ class ExactProcesses:
         child.let_go()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Child:
     """A connection to a child, and the child itself: a number could be another process's by the time it is killed."""
 
     connection: Connection
     process: int
     """File descriptor of the process."""
+    answered: int = 0
+    """Queries so far."""
 
     def let_go(self) -> None:
         """It ends by itself when its connection does."""
