@@ -1,4 +1,4 @@
-"""Arguments and options of the commands that open a knowledge base and ask it: ``biqe ask`` and ``biqe explain``."""
+"""Arguments and options of commands that open a graph, or a knowledge base and ask it."""
 
 from __future__ import annotations
 
@@ -18,3 +18,10 @@ Known = Annotated[
     typer.Option(help="What counts as known: complete or train. Default: as the graph says.", show_default=False),
 ]
 Top = Annotated[int, typer.Option(help="Predicted rows, at most.")]
+
+
+def graph_place(name: str) -> Path:
+    """The graph folder that a user means: ``atlas`` is the embedded one."""
+    from biqe import atlas
+
+    return Path(atlas.path()) if name == "atlas" else Path(name)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from biqe.cli._opening import graph_place
 from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _graph(name: str, json: bool) -> None:
     from biqe.cli._console import out, print_json
     from biqe.graph import folder
 
-    place = _place(name)
+    place = graph_place(name)
     folder.verify(place)
     manifest = folder.load_manifest(place)
     facts = {key: manifest[key] for key in ("entities", "relations", "triples", "fingerprint")}
@@ -99,12 +99,6 @@ def _graph(name: str, json: bool) -> None:
         soft_wrap=True,
     )
     out.print(f"see what training on it needs with: biqe doctor {name} --plan", soft_wrap=True)
-
-
-def _place(name: str) -> Path:
-    from biqe import atlas
-
-    return atlas.path() if name == "atlas" else Path(name)
 
 
 def _plan(name: str, model: str, words: list[str], ranks: int, shard_entities: bool, json: bool) -> None:
@@ -120,7 +114,7 @@ def _plan(name: str, model: str, words: list[str], ranks: int, shard_entities: b
     if train_options.get("minutes") is not None:
         del train_options["epochs"]
     config = session.settings(model, **{**train_options, "shard_entities": shard_entities})
-    sizes = Sizes.of(folder.load(_place(name)), config.triple_answers)
+    sizes = Sizes.of(folder.load(graph_place(name)), config.triple_answers)
     found = plan(sizes, config, model=model, options=model_options, ranks=ranks, rate=measured_rate())
     free = available_bytes()
     if json:

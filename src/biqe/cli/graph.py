@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from biqe.cli._opening import graph_place
 from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def stats(graph: _Graph, json: _Json = False) -> None:
     from biqe.graph import folder
     from biqe.graph.statistics import statistics
 
-    place = _place(graph)
+    place = graph_place(graph)
     splits = folder.load(place)
     found = statistics(splits)
     if json:
@@ -234,7 +235,7 @@ def find(
     from biqe.cli._console import err, out, print_json
     from biqe.graph import folder, search
 
-    place = _place(graph)
+    place = graph_place(graph)
     vocabulary = folder.load(place).vocabulary
     found = search.find(vocabulary, text, limit)
     rows = [
@@ -252,11 +253,3 @@ def find(
         out.print(f"{row['name']}  {more}".rstrip(), soft_wrap=True)
     if not rows:
         err.print(f"nothing in {graph} fits {text!r} ({len(vocabulary.entities):,} entities)")
-
-
-def _place(graph: str) -> Path:
-    if graph == "atlas":
-        from biqe import atlas
-
-        return Path(atlas.path())
-    return Path(graph)

@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
+from biqe.cli._opening import graph_place
 from biqe.mine.dataset import MineConfig
 
 _DEFAULT = MineConfig()
 
 
 def mine(
-    graph: Annotated[Path, typer.Argument(help="Graph folder, as biqe import writes it.", show_default=False)],
+    graph: Annotated[
+        str, typer.Argument(metavar="GRAPH|atlas", help="Graph folder, as biqe import writes it.", show_default=False)
+    ],
     out: Annotated[Path, typer.Option("--out", help="Folder to write the mined set to.", show_default=False)],
     recipe: Annotated[
         str, typer.Option(help="cq: train on paths and DAGs, evaluate DAGs. paths: paths for both.")
@@ -60,7 +63,7 @@ def mine(
         eval_passes=eval_passes, equal_branches=equal_branches, at_ends=at_ends, train_filters=train_filters,
     )  # fmt: skip
     folder.check_target(out, force=force)
-    splits = graph_folder.load(graph)
+    splits = graph_folder.load(graph_place(graph))
     with progress("mining") as advance:
         mined = dataset.mine(splits, config, threads=threads, on_step=lambda step: advance(1, note=step))
         advance(1, note="writing")
