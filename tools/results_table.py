@@ -1,12 +1,13 @@
 """Write RESULTS.md and the results section of README.md from the files in results/, or check them.
 
-A result is a JSON file anywhere below results/, written by a program of this repository, of one of three kinds:
+A result is a JSON file anywhere below results/, written by a program of this repository, of one of four kinds:
 
     table      what ``biqe reproduce`` writes: RESULTS.md has every table, README.md the one figure that stands for
                each row that was run; quick ones are left out
     accuracy   a report of ``biqe evaluate --json``, or ``{"name", "benchmark", "model", "settings", "metrics"}``
                with ``metrics`` holding mrr and hits@k; ``published`` may hold the paper's figures for the same
     speed      the last line of a benchmark: any object with ``ratio``, ours over the alternative
+    fit        what ``biqe calibrate --json`` prints: in no table, for docs/concepts/probabilities.md quotes it
 
 Run without options to rewrite both, with ``--check`` to compare only (exit code 1 if one differs).
 """
@@ -20,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from biqe.answer.calibration import FORMAT as CALIBRATION
 from biqe.reproduce import layout
 from biqe.reproduce import view as tables
 from biqe.reproduce.result import FORMAT as TABLE_RESULT
@@ -99,7 +101,7 @@ def section(folder: Path) -> str:
     for path in sorted(folder.rglob("*.json")):
         name = path.relative_to(folder).with_suffix("").as_posix()
         result = json.loads(path.read_text("utf-8"))
-        if result.get("format") == TABLE_RESULT:
+        if result.get("format") in (TABLE_RESULT, CALIBRATION):
             continue
         if figures(result) is not None:
             accuracy.append(accuracy_row(name, result))
