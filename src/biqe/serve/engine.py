@@ -17,6 +17,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -195,9 +196,11 @@ class Engine:
     async def exact(self, text: str, *, deadline: float | None = None, **options: Any) -> Any:
         """All of SPARQL 1.1 over the known triples: rows, triples as rows, or true or false; with ``written``, a form
         and extra columns, all that as a Document."""
-        return await self._do(
-            self._exact, lambda: self.query_store(text, **{"prefixes": self.kb.prefixes, **options}), deadline
-        )
+        if self._stopping:
+            raise _stopping()
+        # Somebody else does the work, so nobody has to wait for a turn.
+        work = partial(self._query, text, **{"prefixes": self.kb.prefixes, **options})
+        return await self._exact.do(work, self._seconds(deadline))
 
     async def explain(self, text: str, row: int, *, deadline: float | None = None, **options: Any) -> Explanation:
         """Why row number ``row`` of the answers is one; ``views`` as in ``KnowledgeBase.explain``."""
