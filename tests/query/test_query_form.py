@@ -75,6 +75,33 @@ def test_any_names(patterns):
     assert found == expected or (expected == "not read" and isinstance(found, str))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT (COUNT(<urn:biqe:slot:99>) AS ?n) { ?x :p ?y }",
+        "SELECT (COUNT(<urn:biqe:slot:abc>) AS ?n) { ?x :p ?y }",
+        "SELECT (COUNT(<\\u0075rn:biqe:slot:0>) AS ?n) { ?x :p ?y }",
+        "SELECT ?x { ?x <urn:biqe:slot:9> ?y FILTER(?x<?y&&?y>?x) }",
+        "BASE <urn:biqe:slot:> SELECT ?x { ?x <9> ?y . ?x :a <> }",
+    ],
+)
+def test_texts_that_name_slots_mean_what_they_say(text):
+    try:
+        found = str(parse_question(text, prefixes=PREFIXES))
+    except SparqlSyntax as error:
+        found = str(error)
+    assert "slot:" in found or "entities have no order" in found
+    assert "<p>" not in found and "ex.org/p" not in found
+
+
+def test_what_cannot_be_read_is_tried_once_as_a_form():
+    form._remembered.cache_clear()
+    for number in range(5):
+        with pytest.raises(SparqlSyntax, match="column 23"):
+            parse_question(f"SELECT ?x {{ ?x :p{number} :q :r }}", prefixes=PREFIXES)
+    assert form._remembered.cache_info().misses == 1
+
+
 def test_texts_of_one_form_are_read_once(monkeypatch):
     form._remembered.cache_clear()
     for number in range(20):

@@ -16,7 +16,7 @@ import biqe
 from biqe.answer.result import Answers
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.queryset import QuerySet
-from biqe.serve.batching import PADDED, QUANTUM, QUERIES, ModelQueue, by_length, shares
+from biqe.serve.batching import PADDED, PAIRS, QUANTUM, QUERIES, ModelQueue, by_length, shares
 from biqe.serve.engine import Engine, EngineConfig
 from biqe.serve.floor import Floor
 
@@ -108,16 +108,15 @@ def test_everyone_gets_a_share(lefts, room):
             assert job.left >= count
 
 
-@given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=64).map(np.array))
+@given(sizes=st.lists(st.one_of(st.integers(1, 40), st.integers(1, 1_500)), min_size=1, max_size=64).map(np.array))
 def test_calls_are_of_about_one_length(sizes):
     groups = by_length(sizes)
     assert sorted(np.concatenate(groups).tolist()) == list(range(len(sizes)))
     for group in groups:
         lengths = sizes[group]
         assert (np.diff(lengths) >= 0).all()
-        # Each step up in length is paid by few tokens for those before.
-        for place in range(1, len(lengths)):
-            assert (lengths[place] - lengths[place - 1]) * place <= PADDED
+        assert len(group) * lengths[-1] - lengths.sum() <= PADDED
+        assert len(group) == 1 or len(group) * lengths[-1] ** 2 <= PAIRS
 
 
 class CountingModel:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from biqe.serve import connections
-from biqe.serve.connections import Connections, FairSocket
+from biqe.serve.connections import AWAY, Connections, FairSocket
 from biqe.serve.workers import listen
 
 
@@ -33,6 +33,8 @@ def accept(fair: FairSocket, seconds: float = 5.0) -> socket.socket:
 
 def test_connections_that_come_at_once_are_shared_evenly(listening):
     shared = Connections(3)
+    for worker in range(3):
+        shared[worker] = 0
     taken: list[list[socket.socket]] = [[], [], []]
     stop = threading.Event()
 
@@ -61,22 +63,46 @@ def test_connections_that_come_at_once_are_shared_evenly(listening):
         each.close()
 
 
-def test_a_worker_that_hangs_holds_nobody_up(listening, monkeypatch):
-    monkeypatch.setattr(connections, "PATIENCE", 0.05)
+def test_a_worker_that_hangs_holds_nobody_up(listening):
     shared = Connections(2)
+    shared[0], shared[1] = 3, 0
     with FairSocket(listening, shared, 0) as fair:
-        for count in range(1, 4):
-            with socket.create_connection(listening.getsockname()):
-                accept(fair).close()
-            assert shared[0] == count  # the other one has none, and takes none
+        clients = [socket.create_connection(listening.getsockname()) for _ in range(20)]
+        accept(fair).close()  # the other one has had its time
+        for _ in clients[1:]:
+            fair.accept()[0].close()  # and is not waited for again
+        assert shared[0] == 23
+        for client in clients:
+            client.close()
 
 
 def test_a_worker_with_fewer_takes_it_at_once(listening):
     shared = Connections(2)
-    shared[1] = 5
+    shared[0], shared[1] = 0, 5
     with FairSocket(listening, shared, 0) as fair, socket.create_connection(listening.getsockname()):
-        start = time.monotonic()
         fair.accept()[0].close()
-        assert time.monotonic() - start < connections.PATIENCE
     with FairSocket(listening, shared, 1) as other, pytest.raises(BlockingIOError):
         other.accept()
+
+
+def test_workers_that_take_none_do_not_count(listening):
+    shared = Connections(3)
+    assert [shared[worker] for worker in range(3)] == [AWAY] * 3
+    shared[1] = 7
+    assert not shared.is_ahead(1)
+    with FairSocket(listening, shared, 1) as fair, socket.create_connection(listening.getsockname()):
+        fair.accept()[0].close()
+    assert shared[1] == 8
+
+
+def test_what_others_took_long_ago_is_forgotten(listening, monkeypatch):
+    monkeypatch.setattr(connections, "ALONE", 0.05)
+    shared = Connections(2)
+    shared[0], shared[1] = 9, 0
+    with FairSocket(listening, shared, 0) as fair:
+        for _ in range(connections.LOOKS - 1):
+            with pytest.raises(BlockingIOError):
+                fair.accept()
+        time.sleep(0.1)
+        with socket.create_connection(listening.getsockname()), pytest.raises(BlockingIOError):
+            fair.accept()

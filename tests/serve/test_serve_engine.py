@@ -246,6 +246,17 @@ def test_a_process_of_the_exact_store_is_replaced_after_some_queries(kb, monkeyp
     assert [len(idle) for idle in processes] == [1, 1, 0, 1, 1, 0, 1]
 
 
+def test_a_fault_in_a_process_of_the_exact_store_is_not_taken_for_a_lack_of_memory(kb):
+    async def run():
+        async with running(kb) as engine:
+            with pytest.raises(RuntimeError, match="no such form"):
+                await engine.exact("ASK { ?a ?b ?c }", written=("no such form", ()))
+            assert await engine.exact("ASK { ?a ?b ?c }") is True
+            assert engine.facts["killed_queries"] == 0
+
+    asyncio.run(run())
+
+
 def test_an_exact_store_that_died_is_started_again(kb):
     async def run():
         async with running(kb) as engine:

@@ -62,6 +62,13 @@ def test_constructed_triples_can_be_read_in_every_form(atlas, cities, form):
     assert {quad.subject.value for quad in triples} == cities
 
 
+def test_triples_have_no_extra_columns(atlas):
+    query = "CONSTRUCT { ?city <http://ex.org/on> :Rhine } WHERE { ?city :located_on :Rhine }"
+    plain = atlas.post("/sparql", data={"query": query})
+    extra = atlas.post("/sparql", data={"query": query, "extra": "probability"})
+    assert plain.status_code == extra.status_code == 200 and plain.content == extra.content
+
+
 def test_ask_and_describe(atlas):
     asked = {"query": "ASK { :Cologne :located_on :Rhine }"}
     assert atlas.get("/sparql", params=asked).json() == {"head": {}, "boolean": True}

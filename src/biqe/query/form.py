@@ -19,8 +19,8 @@ SLOT = "urn:biqe:slot:"
 """What stands for the name with the number that follows, in a form."""
 REMEMBERED = 256
 """Forms whose trees are kept."""
-REMEMBERED_LENGTH = 5_000
-"""Characters of the longest of them."""
+LENGTH = 1_500
+"""Characters of the longest of them: a tree takes two hundred times its text."""
 
 # Names that every reader of SPARQL cuts out of a text alike; any other stays in the form as it is written.
 _SIMPLE = re.compile(r"[A-Za-z]*:[A-Za-z_][A-Za-z0-9_]*")
@@ -36,12 +36,14 @@ class Form:
 
     @classmethod
     def of(cls, scanned: Scan) -> Form:
-        """The form of a text. Prefixes and BASE, before the first brace, stay.
+        """The form of a text. Prefixes and BASE, before the first brace, stay; a text that names slots stays as it is.
 
         >>> from biqe.query.scan import scan
         >>> Form.of(scan("SELECT ?x { ?x :on <Rhine> }"))
         Form(text='SELECT ?x { ?x <urn:biqe:slot:0> <urn:biqe:slot:1> }', names=(':on', '<Rhine>'))
         """
+        if SLOT in scanned.text:
+            return cls.plain(scanned)
         parts: list[str] = []
         names: list[str] = []
         at, inside = 0, False
@@ -54,20 +56,31 @@ class Form:
         parts.append(scanned.text[at:])
         return cls("".join(parts), tuple(names))
 
+    @classmethod
+    def plain(cls, scanned: Scan) -> Form:
+        """The text itself as a form."""
+        return cls(scanned.text, ())
+
     def name(self, node: Any) -> str | None:
         """The name that a node of the form's tree stands for, as it is written; None for any other node."""
         from rdflib.term import URIRef
 
+        if not self.names:
+            return None
         return self.names[int(node[len(SLOT) :])] if isinstance(node, URIRef) and node.startswith(SLOT) else None
 
-    def tree(self) -> tuple[Any, Any]:
-        """Prologue and query; raises what the parser raises. Not to be changed: others share it."""
-        return _remembered(self.text) if len(self.text) <= REMEMBERED_LENGTH else _read(self.text)
+    def tree(self) -> tuple[Any, Any] | None:
+        """Prologue and query; None where the parser cannot read it. Not to be changed: others share it."""
+        return _remembered(self.text) if len(self.text) <= LENGTH else _read(self.text)
 
 
-def _read(text: str) -> tuple[Any, Any]:
-    with PARSING:
-        prologue, query = grammar().parse_string(text, parse_all=True)
+def _read(text: str) -> tuple[Any, Any] | None:
+    try:
+        with PARSING:
+            prologue, query = grammar().parse_string(text, parse_all=True)
+    except Exception:
+        # The parser is not ours, and neither is what it raises. Whoever wants to know why reads the text itself.
+        return None
     return prologue, query
 
 

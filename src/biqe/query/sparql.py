@@ -9,14 +9,13 @@ docs/concepts/sparql.md describes the subset.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NoReturn
 
 from biqe.errors import SparqlSyntax
 from biqe.query.ast import Query
-from biqe.query.form import REMEMBERED, REMEMBERED_LENGTH, Form
+from biqe.query.form import Form
 from biqe.query.grammar import PARSING, filter_clause, grammar
 from biqe.query.names import PLAIN, QueryNames
 from biqe.query.question import Question
@@ -25,6 +24,11 @@ from biqe.query.subset import PATTERNS, refuse_oversized, refuse_unsupported, sh
 from biqe.query.translate import Translation
 
 __all__ = ["PLAIN", "parse", "parse_question"]
+
+REMEMBERED = 256
+"""Texts that need not be parsed when they are asked again."""
+REMEMBERED_LENGTH = 5_000
+"""Characters of the longest of them."""
 
 
 def parse_question(text: str, *, prefixes: Mapping[str, str] | None = None) -> Question:
@@ -49,8 +53,7 @@ def parse_question(text: str, *, prefixes: Mapping[str, str] | None = None) -> Q
 def _parsed(text: str, prefixes: tuple[tuple[str, str], ...]) -> Question:
     scanned = scan(text)
     refuse_unsupported(scanned)
-    form = Form.of(scanned)
-    prologue, tree = _tree(scanned, form)
+    form, (prologue, tree) = _tree(scanned)
     names = QueryNames.of(prologue, dict(prefixes), scanned, form)
     return Translation(scanned, names).question(tree)
 
@@ -75,17 +78,19 @@ def parse(text: str, *, prefixes: Mapping[str, str] | None = None) -> Query:
     return query
 
 
-def _tree(scanned: Scan, form: Form) -> tuple[Any, Any]:
-    """rdflib's tree of the text."""
+def _tree(scanned: Scan) -> tuple[Form, tuple[Any, Any]]:
+    """rdflib's tree, prologue and query, of the text or of its form."""
     from pyparsing import ParseBaseException
 
-    with contextlib.suppress(Exception):
-        return form.tree()
+    form = Form.of(scanned)
+    found = form.tree()
+    if found is not None:
+        return form, found
     # The text itself says where it goes wrong.
     try:
         with PARSING:
             prologue, query = grammar().parse_string(scanned.text, parse_all=True)
-        return prologue, query
+        return Form.plain(scanned), (prologue, query)
     except ParseBaseException as error:
         with PARSING:
             offset = _farther(scanned, error.loc)

@@ -37,6 +37,8 @@ QUANTUM = 32
 """Queries of one question that go into a call before the next question's turn."""
 PADDED = 400
 """Tokens that a call may be padded with, rather than to make two calls of it and read the weights twice."""
+PAIRS = 500_000
+"""Pairs of tokens that look at each other in one call, where queries are long."""
 PATIENCE = 0.03
 """Seconds after which the model is called although questions that could join the batch have not gone on yet."""
 SCORES_AT_ONCE = 8_000_000
@@ -225,15 +227,18 @@ def shares(waiting: Sequence[Waiting], room: int) -> list[Share]:
 
 
 def by_length(sizes: NDArray[np.integer]) -> list[NDArray[np.int64]]:
-    """Numbers of the queries of each call: of about one length, since all are padded to the longest."""
-    order = np.argsort(sizes, kind="stable")
+    """Numbers of the queries of each call: short ones together, since all are padded to the longest."""
     groups: list[list[int]] = []
-    for number in order.tolist():
-        padding = (sizes[number] - sizes[groups[-1][-1]]) * len(groups[-1]) if groups else 0
-        if groups and padding <= PADDED:
+    tokens = 0
+    for number in np.argsort(sizes, kind="stable").tolist():
+        size = int(sizes[number])
+        count = len(groups[-1]) + 1 if groups else 0
+        tokens += size
+        if groups and count * size - tokens <= PADDED and count * size**2 <= PAIRS:
             groups[-1].append(number)
         else:
             groups.append([number])
+            tokens = size
     return [np.array(group, np.int64) for group in groups]
 
 

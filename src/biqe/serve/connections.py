@@ -13,10 +13,14 @@ import socket
 import time
 from typing import Any
 
-PATIENCE = 0.1
-"""Seconds that a connection is left to others."""
 NAP = 0.001
-"""Seconds between looks at whether somebody took it."""
+"""Seconds between looks at whether somebody took a connection."""
+LOOKS = 100
+"""Looks after which a worker takes it itself."""
+ALONE = 1.0
+"""Seconds for which it then leaves nothing to others, who do not seem to be well."""
+AWAY = 1 << 62
+"""Connections of a worker that takes none."""
 
 
 class Connections:
@@ -24,6 +28,8 @@ class Connections:
 
     def __init__(self, workers: int) -> None:
         self._counts = memoryview(mmap.mmap(-1, 8 * workers)).cast("q")
+        for worker in range(workers):
+            self._counts[worker] = AWAY
 
     def __getitem__(self, worker: int) -> int:
         return self._counts[worker]
@@ -43,17 +49,23 @@ class FairSocket(socket.socket):
         super().__init__(listening.family, listening.type, listening.proto, fileno=os.dup(listening.fileno()))
         self._connections = connections
         self._worker = worker
-        self._left_since: float | None = None
+        self._looks = 0
+        self._looked = 0.0
+        self._alone_until = 0.0
 
     def accept(self) -> tuple[socket.socket, Any]:
         """As ever; BlockingIOError, as if nobody had come, where it is another's turn."""
-        if self._connections.is_ahead(self._worker):
-            now = time.monotonic()
-            self._left_since = now if self._left_since is None else self._left_since
-            if now - self._left_since < PATIENCE:
+        now = time.monotonic()
+        if self._connections.is_ahead(self._worker) and now > self._alone_until:
+            # What was left long ago, somebody took.
+            self._looks = 0 if now - self._looked > ALONE else self._looks + 1
+            self._looked = now
+            if self._looks < LOOKS:
                 time.sleep(NAP)
                 raise BlockingIOError
-        self._left_since = None
+            self._alone_until = now + ALONE
+        self._looks = 0
         accepted = super().accept()
-        self._connections[self._worker] += 1
+        if self._connections[self._worker] < AWAY:
+            self._connections[self._worker] += 1
         return accepted

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -180,6 +181,8 @@ class ExactProcesses:
         kind, found = answer
         if kind == "error":
             raise found
+        if kind == "fault":
+            raise RuntimeError(f"in the process of the exact store:\n{found}")
         return unpacked(found)
 
     def close(self) -> None:
@@ -273,6 +276,8 @@ def _serve(connection: Connection, store: Queried, memory: int) -> None:
             os._exit(1)
         except BiqeError as error:
             answer = ("error", error)
+        except Exception as error:
+            answer = ("fault", "".join(traceback.format_exception(error)))
         signal.setitimer(signal.ITIMER_REAL, 0)
         connection.send(answer)
 

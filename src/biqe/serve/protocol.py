@@ -66,7 +66,8 @@ class Protocol:
             return await self._changed(request, asked.text)
         offered = TRIPLES if form_of(asked.text) in GRAPH_FORMS else ROWS
         form = choose(request.headers.get("accept"), offered, asked.form)
-        document = await self._stored(asked, deadline, written=(form, asked.extra))
+        extra = () if offered is TRIPLES else asked.extra  # a triple has no place for more
+        document = await self._stored(asked, deadline, written=(form, extra))
         headers = {}
         if document is None:
             table = await self._predicted(asked, deadline)

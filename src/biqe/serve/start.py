@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +88,7 @@ def serve(
     announce: Callable[[Listening], None] = lambda listening: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; then finish what is running. ``announce`` is called once the socket listens."""
-    from biqe.serve.connections import Connections
+    from biqe.serve.connections import AWAY, Connections
     from biqe.serve.exact_process import service_of
     from biqe.serve.workers import Supervisor, listen, preload
 
@@ -110,6 +109,12 @@ def serve(
                     service.start()
 
             connections = Connections(config.workers)
+
+            def tell(event: str, **facts: Any) -> None:
+                if event == "worker ended":
+                    connections[facts["worker"]] = AWAY
+                _tell(log, event, **facts)
+
             supervisor = Supervisor(
                 work=lambda number: _work(
                     kb, config, engine_config, live, service.address, socket, connections, number
@@ -117,7 +122,7 @@ def serve(
                 count=config.workers,
                 stop_seconds=engine_config.stop_seconds + 5,
                 look=look,
-                tell=partial(_tell, log),
+                tell=tell,
             )
             supervisor.run()
         finally:

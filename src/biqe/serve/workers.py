@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from biqe.errors import InvalidOption, RunFailed
-from biqe.serve.connections import Connections, FairSocket
+from biqe.serve.connections import AWAY, Connections, FairSocket
 
 if TYPE_CHECKING:
     from biqe.knowledge_base import KnowledgeBase
@@ -237,7 +237,6 @@ def serve_socket(
     import uvicorn
 
     if connections is not None:
-        connections[worker] = 0
         listening = FairSocket(listening, connections, worker)
 
     class Server(uvicorn.Server):
@@ -247,11 +246,18 @@ def serve_socket(
             # told 1, and the kernel is told the real number afterwards.
             for each in sockets or ():
                 each.listen(BACKLOG)
+            if connections is not None:
+                connections[worker] = 0
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            if connections is not None:
+                connections[worker] = AWAY
+            await super().shutdown(sockets)
 
         async def on_tick(self, counter: int) -> bool:
             # Ten times a second.
             if connections is not None:
-                connections[worker] = len(self.server_state.connections)
+                connections[worker] = AWAY if self.should_exit else len(self.server_state.connections)
             if counter % 10 == 0 and is_stuck is not None and is_stuck():
                 self.should_exit = True
             return await super().on_tick(counter)
