@@ -24,6 +24,7 @@ PYTHON_PROTOCOL = {
     "KeyError",  # a mapping's __getitem__
     "KeyboardInterrupt",  # passing on what a signal handler was told
     "TypeError",  # an argument of another type: a mistake in the caller's code, not in a user's input
+    "BlockingIOError",  # what a socket that does not block says when nobody has come
     "OSError",  # another library's report of a full disk, put back into Python's own form for whoever writes
 }
 """Built-in exceptions that Python's own protocols ask for; all others are a BiqeError instead."""

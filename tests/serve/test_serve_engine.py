@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import biqe
-from biqe.errors import BiqeError, Busy, InvalidOption, SparqlSyntax, TookTooLong
+from biqe.errors import BiqeError, Busy, InvalidOption, RequestRefused, SparqlSyntax, TookTooLong
 from biqe.exact.checkpoint import checked_by, checkpoint
 from biqe.exact.store import Solutions, Term
 from biqe.serve.engine import Engine, EngineConfig
@@ -249,8 +249,9 @@ def test_a_process_of_the_exact_store_is_replaced_after_some_queries(kb, monkeyp
 def test_a_fault_in_a_process_of_the_exact_store_is_not_taken_for_a_lack_of_memory(kb):
     async def run():
         async with running(kb) as engine:
-            with pytest.raises(RuntimeError, match="no such form"):
+            with pytest.raises(RequestRefused, match="no such form") as failed:
                 await engine.exact("ASK { ?a ?b ?c }", written=("no such form", ()))
+            assert failed.value.status == 500
             assert await engine.exact("ASK { ?a ?b ?c }") is True
             assert engine.facts["killed_queries"] == 0
 

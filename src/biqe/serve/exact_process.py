@@ -182,7 +182,7 @@ class ExactProcesses:
         if kind == "error":
             raise found
         if kind == "fault":
-            raise RuntimeError(f"in the process of the exact store:\n{found}")
+            raise RequestRefused(f"a process of the exact store failed: {found}", status=500)
         return unpacked(found)
 
     def close(self) -> None:
