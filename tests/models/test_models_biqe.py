@@ -181,6 +181,24 @@ def test_states_of_the_masks_alone_are_those_of_all_tokens(make_model, norm, pos
         torch.testing.assert_close(gradient, gradients[0], rtol=1e-3, atol=1e-4)
 
 
+def test_what_is_not_projected_is_not_computed(make_model, with_gold):
+    """The last layer's feed-forward block sees the masks alone; outside of training the first one sees no padding."""
+    model = make_model()
+    batch = model.encoder(with_gold(QuerySet.of(QUERIES)))
+    rows: dict[int, list[int]] = {0: [], len(model.layers) - 1: []}
+    for number, seen in rows.items():
+        model.layers[number].feed_in.register_forward_hook(lambda _, given, __, seen=seen: seen.append(len(given[0])))
+    real = int((~batch.padding).sum())
+    assert len(batch.masks) < real < batch.tokens.numel()
+    model.train()
+    model.loss(batch)
+    model.eval()
+    model.scores(batch)
+    model.hidden(batch)
+    assert rows[0] == [batch.tokens.numel(), real, real]
+    assert rows[len(model.layers) - 1] == [len(batch.masks), len(batch.masks), real]
+
+
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_the_loss_is_the_cross_entropy_of_the_scores(make_model, with_gold, options):
     """Two roads to one number. Under mask_average=probability the paper's loss is a mean over masks."""

@@ -20,7 +20,7 @@ SLOT = "urn:biqe:slot:"
 REMEMBERED = 256
 """Forms whose trees are kept."""
 LENGTH = 1_500
-"""Characters of the longest of them: a tree takes two hundred times its text."""
+"""Characters of the longest of them: a tree takes far more room than its text."""
 
 # Names that every reader of SPARQL cuts out of a text alike; any other stays in the form as it is written.
 _SIMPLE = re.compile(r"[A-Za-z]*:[A-Za-z_][A-Za-z0-9_]*")

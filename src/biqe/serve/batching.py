@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from biqe.models._contract import QueryModel
 
 QUERIES = 128
-"""Queries of one call. A call reads all weights, which takes as long as a dozen queries do; beyond this many it takes
-longer in proportion, and others wait for it."""
+"""Queries of one call. A call reads all weights, however few queries it is for; beyond this many it takes longer in
+proportion, and others wait for it."""
 SCORES = 4_000_000
 """Scores of one call, where the graph has so many entities that fewer queries make as many."""
 QUANTUM = 32
