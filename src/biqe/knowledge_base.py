@@ -19,15 +19,14 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
 
 from biqe.answer.answering import count, rows_of, verdict
 from biqe.answer.choose import Selection, read_selection
 from biqe.answer.config import MODES, TOP, WIDTH, AskConfig
+from biqe.answer.explained import question_of
 from biqe.answer.result import Answers, Row
 from biqe.answer.terms import TermTable
 from biqe.errors import (
@@ -45,7 +44,6 @@ from biqe.graph.grown import first_part
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bind_question import BoundQuestion, bind_question
-from biqe.query.bound import BoundQuery
 from biqe.query.question import ASK, COUNT, Question
 from biqe.query.shapes import shape_of
 from biqe.query.sparql import parse_question
@@ -210,6 +208,10 @@ class KnowledgeBase:
         """
         start = time.perf_counter()
         config = AskConfig(mode, top, min_probability, joint, width, coverage, injective)
+        if not isinstance(text, str):
+            raise InvalidOption(f"a query is a text. Got {type(text).__name__}")
+        if model not in (None, AUTO):
+            self._folder(model)
         try:
             parsed = parse_question(text, prefixes=self.prefixes)
             if mode == "known" and self._is_about_literals(parsed):
@@ -324,16 +326,13 @@ class KnowledgeBase:
         from biqe import explain
 
         answers = row._answers
-        query: BoundQuery = answers.branch_of(row).query
         predictor = None
         if answers.model is not None:
             predictor = self.predictor_of(answers.model if answers.model in self.models else None)
-        options: dict[str, Any] = {} if views is None else {"views": views}
-        # What conditions say about hidden variables, the row's own entities there satisfy.
-        entities = np.arange(answers.graph.entity_count)
-        options["allowed"] = {node: entities == entity for node, entity in answers.hidden_of(row).items()}
-        if predictor is not None:
-            options["link_probabilities"] = partial(predictor.link_probabilities, graph=answers.graph)
+        options = question_of(row, predictor)
+        if views is not None:
+            options["views"] = views
+        query = answers.branch_of(row).query
         return explain.explain(
             None if predictor is None else predictor.model,
             answers.graph,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -88,14 +89,19 @@ def test_missing_links(toy, stored, query, seed):
         ]
         assert all(link in stored for link in ids[0]), "what is called held is in the graph"
         assert not any(link in stored for link in ids[1]), "what is called missing is not"
-        assert len(ids[0]) + len(ids[1]) == len(set(query.edges)), "each pattern is one or the other"
-        assert len(ids[1]) == toy.best_evidence(graph, query, row.ids), "as few as possible are missing"
+        nodes = dict(enumerate(query.nodes))
+        held, missing = answers.id_links(row)
+        if row.status == "predicted":
+            nodes |= answers.rows.evidence[row.number - answers.known_count].filled
+            links = {(nodes[subject], relation, nodes[object_]) for subject, relation, object_ in query.edges}
+            assert links == {*held, *missing}, "each pattern is one or the other"
+            patterns = [(nodes[subject], relation, nodes[object_]) for subject, relation, object_ in set(query.edges)]
+            count = sum(link in missing for link in patterns)
+            assert count == toy.best_evidence(graph, query, row.ids), "as few as possible are missing"
+        assert len({*held, *missing}) == len(held) + len(missing), "each link is listed once"
         for link, (subject, relation, object_) in zip(row.missing, ids[1], strict=True):
-            if subject is None or object_ is None:
-                assert link.probability is None
-            else:
-                share = model.weights[relation, subject, object_] / model.weights[relation, subject].sum()
-                assert link.probability == pytest.approx(share, rel=1e-4)
+            share = model.weights[relation, subject, object_] / model.weights[relation, subject].sum()
+            assert link.probability == pytest.approx(share, rel=1e-4)
         assert (row.status == "known") == (not row.missing)
 
 
@@ -168,12 +174,43 @@ def test_the_likeliest_witness_is_shown(toy):
     assert [str(link) for link in row.missing] == ["e2 r1 e3"]
 
 
-def test_a_hidden_variable_that_nothing_fills_stays_a_variable(toy):
+def test_a_hidden_variable_that_nothing_fills_is_what_the_model_finds_likely(toy):
     graph = toy.graph_of([(3, 0, 3)], 4, 2)
     query = BoundQuery((0, HIDDEN, TARGET), ((0, 0, 1), (1, 1, 2)), (2,), ("", "h", "x"))
-    row = toy.ask(graph, query, toy.random_model(0, 4, 2), top=1)[0]
-    assert [str(link) for link in row.missing] == ["e0 r0 ?h", f"?h r1 {row.x}"]
-    assert [link.probability for link in row.missing] == [None, None]
+    model = toy.random_model(0, 4, 2)
+    shares = model.weights / model.weights.sum(axis=2, keepdims=True)
+    row = toy.ask(graph, query, model, top=1)[0]
+    (best,) = row.ids
+    h = int((shares[0, 0] * shares[1, :, best]).argmax())
+    assert [str(link) for link in row.missing] == [f"e0 r0 e{h}", f"e{h} r1 {row.x}"]
+    assert [link.probability for link in row.missing] == pytest.approx([shares[0, 0, h], shares[1, h, best]], rel=1e-4)
+    # Nobody says what it is where no model is asked about links.
+    graph = toy.graph_of([], 4, 2)
+    assert EvidenceFinder(graph, query).evidence([2]).missing == ((0, 0, -2), (-2, 1, 2))
+
+
+def test_a_leaf_that_nothing_fills_costs_no_call_of_its_own(toy):
+    # ?x r0 e0 . ?x r1 ?h: some rows have an ?h in the graph, some have none.
+    graph = toy.graph_of([(1, 1, 2), (3, 0, 0)], 5, 2)
+    query = BoundQuery((TARGET, 0, HIDDEN), ((0, 0, 1), (0, 1, 2)), (0,), ("x", "", "h"))
+    model = toy.random_model(4, 5, 2)
+    answers = toy.ask(graph, query, model, top=5)
+    assert model.calls == 2  # for the rows; for the links of all rows
+    shares = model.weights / model.weights.sum(axis=2, keepdims=True)
+    for row in answers:
+        (x,) = row.ids
+        links = {link.relation: link for link in row.missing}
+        assert ("r1" in links) == (x != 1)
+        if x != 1:
+            assert links["r1"].object == f"e{shares[1, x].argmax()}"
+            assert links["r1"].probability == pytest.approx(shares[1, x].max(), rel=1e-4)
+
+
+def test_a_triple_that_several_patterns_need_is_missing_once(toy):
+    graph = toy.graph_of([], 3, 1)
+    query = BoundQuery((TARGET,) * 3, ((0, 0, 1), (1, 0, 2), (2, 0, 0)), (0, 1, 2), ("a", "b", "c"))
+    assert EvidenceFinder(graph, query).evidence([1, 1, 1]).missing == ((1, 0, 1),)
+    assert EvidenceFinder(graph, query).evidence([1, 1, 2]).missing == ((1, 0, 1), (1, 0, 2), (2, 0, 1))
 
 
 def test_inverse_relations_are_shown_as_the_graph_stores_them(toy):
@@ -202,8 +239,8 @@ def test_each_group_is_worked_out_once(toy, monkeypatch):
     query = BoundQuery((0, HIDDEN, TARGET), ((0, 0, 1), (0, 1, 2)), (2,), ("", "h", "x"))
     finder = EvidenceFinder(graph, query)
     calls = []
-    original = finder._weighable
-    monkeypatch.setattr(finder, "_weighable", lambda *args: calls.append(args) or original(*args))
+    original = finder._ways
+    monkeypatch.setattr(finder, "_ways", lambda *args: calls.append(args) or original(*args))
     finder.evidence([2])
     assert len(calls) == 2
     finder.evidence([3])
@@ -299,11 +336,14 @@ def test_as_few_patterns_as_possible_are_missing(toy, seed):
     filled = [[finder.fill(edge, [entity, *values]) for edge in edges] for entity in range(5)]
     held = [[link for link in links if tuple(link) in triples] for links in filled]
     most = max(map(len, held))
+    assert {len(way.held) for way in alternatives} == {most}
     if most == 0:
-        ((evidence,),) = [alternatives]
-        assert evidence.held == () and len(evidence.missing) == count
-        assert not any(link.is_closed for link in evidence.missing)
-    else:
+        ((way,),) = [alternatives]
+        assert not any(link.is_closed for link in finder.evidence_of(way).missing)
+    elif most < count:
         best = {(frozenset(found), frozenset(links) - set(found))
                 for found, links in zip(held, filled, strict=True) if len(found) == most}  # fmt: skip
-        assert {(frozenset(each.held), frozenset(each.missing)) for each in alternatives} == best
+        every = [replace(way, nodes=(entity, *way.nodes[1:])) for way in alternatives
+                 for entity in (way.candidates[0].tolist() if way.nodes[0] < 0 else way.nodes[:1])]  # fmt: skip
+        found = [finder.evidence_of(way) for way in every]
+        assert {(frozenset(each.held), frozenset(each.missing)) for each in found} == best

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import biqe
 from biqe.answer.answering import count, rows_of, verdict
 from biqe.answer.combine import AskConfig
 from biqe.answer.predicted import Predictor
 from biqe.answer.result import Answers
-from biqe.errors import UnsupportedQuery
+from biqe.errors import InvalidOption, SparqlSyntax, UnknownName, UnsupportedQuery
 from biqe.graph.knowledge_graph import Graph
 from biqe.models._contract import Support
 from biqe.query.bind_question import bind_question
@@ -272,11 +273,11 @@ def test_ask_with_variables_is_its_best_row(world):
 def test_ask_tells_known_from_predicted(world, text, holds, mode):
     question = asked(world.graph, text)
     found = verdict(world.graph, question, Predictor(world.model), AskConfig(mode=mode))
-    assert len(found.known) == (holds and mode != "predicted")
+    assert len(found.known) == holds  # in every mode: what the graph holds is true
     assert len(found.predicted) == (not holds and mode != "known")
     answers = Answers(text, question.branches[0].query, world.graph, found, AskConfig(mode=mode), "factor", "toy", 0.1,
                       question.branches, question.form)  # fmt: skip
-    assert answers.variables == () and answers.holds == (holds and mode != "predicted")
+    assert answers.variables == () and answers.holds == holds
     for row in answers:
         assert bool(row.missing) == (row.status == "predicted")
     for form in ("table", "json", "sparql-json", "csv", "tsv", "xml"):
@@ -527,3 +528,77 @@ def test_injective_rows_are_those_of_all_rows_without_an_entity_twice(world, bod
     assert 0 < len(found) < len(everything)
     few = predicted(rows(world, text, strict=True, injective=True, top=5))
     assert list(few.values()) == pytest.approx(list(found.values())[:5])
+
+
+def test_known_rows_are_complete_where_matches_are_too_many_to_list() -> None:
+    """Two separate variables have nine million matches; a condition leaves few of them."""
+    kb = biqe.open("atlas")
+    cities = len(kb.ask("SELECT ?a { ?a a :City }", mode="known"))
+    pair = kb.ask("SELECT ?a ?b { ?a a :City . ?b a :City FILTER(?a = :Yerevan && ?b = :Bonn) }", mode="known")
+    assert [(row.a, row.b) for row in pair] == [("Yerevan", "Bonn")]
+    beside = kb.ask("SELECT ?a { ?a a :City . ?b a :City FILTER(?b = :Bonn) }", mode="known")
+    assert (len(beside), beside.known_complete) == (cities, True)
+    assert not kb.ask("ASK { ?a a :City . ?b a :City FILTER(?a = ?b && ?a = :Rhine) }", mode="known")
+
+
+def test_rows_of_values_are_asked_one_by_one() -> None:
+    kb = biqe.open("atlas")
+    text = "SELECT ?x ?r {{ ?x :located_on ?r VALUES (?x ?r) {{ {} }} }}"
+    both = kb.ask(text.format("(:Bonn :Rhine) (:Mainz :Rhine)"), mode="predicted")
+    alone = [kb.ask(text.format(pair), mode="predicted")[0] for pair in ("(:Bonn :Rhine)", "(:Mainz :Rhine)")]
+    assert {(row.x, row.r): row.probability for row in both} == pytest.approx(
+        {(row.x, row.r): row.probability for row in alone}
+    )
+    some = kb.ask(text.format("(:Bonn :Rhine) (UNDEF :Moselle)"), mode="predicted", top=6)
+    assert {(row.x, row.r) for row in some} > {("Bonn", "Rhine")}
+    assert all(row.r == "Moselle" or (row.x, row.r) == ("Bonn", "Rhine") for row in some)
+
+
+def test_pages_of_limit_and_offset_are_of_one_list() -> None:
+    kb = biqe.open("atlas")
+    text = "SELECT ?x { ?x :located_in :Germany }"
+    whole = [row.x for row in kb.ask(text, mode="known")]
+    pages = [row.x for first in range(0, 30, 7) for row in kb.ask(f"{text} LIMIT 7 OFFSET {first}", mode="known")]
+    assert pages == whole[: len(pages)]
+    assert len(pages) == 35 or pages == whole
+    rhine = "SELECT ?x { ?x :located_on :Rhine }"
+    listed = [row.x for row in kb.ask(rhine, mode="predicted", top=25)]
+    assert [row.x for row in kb.ask(f"{rhine} LIMIT 5 OFFSET 20", mode="predicted")] == listed[20:]
+
+
+def test_what_the_graph_holds_is_true_in_every_mode() -> None:
+    kb = biqe.open("atlas")
+    for mode in ("known", "predicted", "both"):
+        (row,) = kb.ask("ASK { :Cologne :located_on :Rhine }", mode=mode)
+        assert (row.status, row.probability) == ("known", 1.0)
+
+
+def test_count_counts_a_match_of_two_sides_twice() -> None:
+    kb = biqe.open("atlas")
+    side = "{ ?x :located_on :Rhine }"
+    one, two, distinct = (
+        kb.ask(f"SELECT (COUNT({what}) AS ?n) {body}", mode="known")[0].n
+        for what, body in (
+            ("*", side),
+            ("*", f"{{ {side} UNION {side} }}"),
+            ("DISTINCT ?x", f"{{ {side} UNION {side} }}"),
+        )
+    )
+    assert (two, distinct) == (2 * one, one)
+    assert len(kb.ask(f"SELECT (COUNT(*) AS ?n) {side} LIMIT 0", mode="known")) == 0
+
+
+def test_options_of_other_types_are_refused() -> None:
+    kb = biqe.open("atlas")
+    ask = "ASK { :Cologne :located_on :Rhine }"
+    with pytest.raises(InvalidOption, match="whole number"):
+        kb.ask(ask, top=2.5)
+    with pytest.raises(InvalidOption, match="text"):
+        kb.ask(None)
+    with pytest.raises(UnknownName, match="nope"):
+        kb.ask(ask, mode="known", model="nope")
+
+
+def test_a_faulty_regular_expression_is_pointed_at() -> None:
+    with pytest.raises(SparqlSyntax, match=r"line 1, column \d+: .*regular expression"):
+        biqe.open("atlas").ask("SELECT ?x { ?x a :City FILTER(regex(?x, '(')) }")

@@ -262,7 +262,63 @@ def test_known_and_expected_counts():
         "5     known",
         "1.73  predicted",
     ]
-    assert table.write("csv") == "n\r\n5\r\n1.7321\r\n"
+    assert table.write("csv") == "n,status\r\n5,known\r\n1.7321,predicted\r\n"
+    assert table.write("csv", known_rows=1) == "n,status\r\n5,known\r\n"
+    for form, kind in STANDARD.items():
+        rows = pyoxigraph.parse_query_results(table.write(form).encode(), format=kind)
+        assert [(float(row["n"].value), row["status"].value) for row in rows] == [(5, "known"), (1.7321, "predicted")]
+    named_alike = TermTable.of_count("SELECT", "status", 5, 1.7321, "factor", "toy", 0.25)
+    assert named_alike.write("tsv").splitlines()[0] == "?status\t?status_"
+    # Where there is one kind only, there is nothing to tell apart.
+    assert TermTable.of_count("SELECT", "n", 5, None, None, "toy", 0.25).write("csv") == "n\r\n5\r\n"
+
+
+def test_rows_of_values_have_what_rows_of_entities_have(kb):
+    table = TermTable.of_count("SELECT", "n", 5, 1.7321, "factor", "toy", 0.25)
+    assert (table.known_count, table.predicted_count, dict(table.marginals)) == (1, 1, {})
+    found = kb.ask("SELECT ?x (COUNT(*) AS ?n) { ?x :p ?y } GROUP BY ?x", mode="known")
+    assert isinstance(found, TermTable) and len(found) > 1
+    assert (found.known_count, found.predicted_count, dict(found.marginals)) == (len(found), 0, {})
+
+
+STANDARD = {
+    "sparql-json": pyoxigraph.QueryResultsFormat.JSON,
+    "xml": pyoxigraph.QueryResultsFormat.XML,
+    "tsv": pyoxigraph.QueryResultsFormat.TSV,
+}
+
+
+def check_standard_formats(entities: list[str], relation: str) -> None:
+    """What the store answers can be read by an independent parser, which takes nothing but absolute IRIs."""
+    kb = KnowledgeBase("hostile", Splits(Vocabulary(entities, [relation]), as_triples([(0, 0, 1)])))
+    nodes = [node_of(entities[0]), iri_of(relation), node_of(entities[1])]
+    texts = ["SELECT ?s ?p ?o { ?s ?p ?o }", "CONSTRUCT { ?s ?p ?o } WHERE { ?s ?p ?o }"]
+    if not isinstance(nodes[0], pyoxigraph.BlankNode):
+        texts.append(f"DESCRIBE {nodes[0]}")
+    for text in texts:
+        found = kb.ask(text, mode="known")
+        for form, kind in STANDARD.items():
+            (row,) = pyoxigraph.parse_query_results(found.write(form).encode(), format=kind)
+            assert list(row) == nodes
+        with io.StringIO(found.write("csv"), newline="") as stream:
+            (cells,) = list(csv.reader(stream))[1:]
+        assert cells == [str(node) if isinstance(node, pyoxigraph.BlankNode) else node.value for node in nodes]
+        # Our own schema keeps the graph's names.
+        assert list(json.loads(found.write("json"))["rows"][0]["values"].values()) == [
+            entities[0], relation, entities[1]
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["Basel", "New York", 'a "b" c', "/m/027rn", "Łódź", "<script>alert(1)</script>", "_:b0", "http://e.org/x"]
+)
+def test_the_standard_formats_can_be_read(name):
+    check_standard_formats([name, f"{name}2"], f"rel {name}")
+
+
+@given(st.lists(names, min_size=3, max_size=3, unique=True))
+def test_the_standard_formats_can_be_read_whatever_the_names(given_names):
+    check_standard_formats(given_names[:2], given_names[2])
 
 
 TERMS = TermTable(

@@ -164,7 +164,7 @@ def test_a_wrong_beginning_is_thrown_away(server, tmp_path):
     [
         (["404"], "after 1 tries: the server answers 404", 1),
         (["503"], "after 3 tries: the server answers 503", 3),
-        (["wrong bytes"], "after 3 tries: it came with checksum", 3),
+        (["wrong bytes"], "after 2 tries: it came with checksum", 2),
         (["too long"], "after 3 tries: it broke off", 3),
     ],
 )
@@ -226,13 +226,45 @@ def test_fetch_asks_for_what_is_missing_only(monkeypatch, tmp_path):
     asked: list[Remote] = []
     monkeypatch.setattr("biqe.benchmarks.download._fetch", lambda remote, *_: asked.append(remote))
     fetch("wn18rr-cq", data=tmp_path)
-    assert asked == remote_files("wn18rr-cq")
+    pinned = remote_files("wn18rr-cq")
+    assert asked == pinned
     there = tmp_path / asked[0].place
     there.parent.mkdir()
     there.write_bytes(b"\0" * asked[0].bytes)
     asked.clear()
     fetch("wn18rr-cq", data=tmp_path)
-    assert asked == remote_files("wn18rr-cq")[1:]
+    assert asked == pinned, "as long as the file, but not the file"
+    monkeypatch.setattr("biqe.benchmarks.download._sha256", lambda path: pinned[0].sha256)
+    asked.clear()
+    fetch("wn18rr-cq", data=tmp_path)
+    assert asked == pinned[1:]
+
+
+@pytest.mark.parametrize("own", [b"\0" * len(CONTENT), b"the user's own"], ids=["as long", "shorter"])
+def test_another_file_in_its_place_is_moved_aside(own, server, tmp_path, caplog):
+    url, behaviour = server
+    place = tmp_path / "sub" / "file.bin"
+    place.parent.mkdir()
+    place.write_bytes(own)
+    place.with_name("file.bin.bak").write_bytes(b"an earlier one")
+    assert get(url, tmp_path).read_bytes() == CONTENT
+    assert place.with_name("file.bin.bak2").read_bytes() == own
+    assert place.with_name("file.bin.bak").read_bytes() == b"an earlier one"
+    (said,) = caplog.messages
+    assert "file.bin was another file" in said and said.endswith("kept as file.bin.bak2")
+    get(url, tmp_path)
+    assert len(behaviour.ranges) == 1
+
+
+def test_a_file_stays_where_nothing_better_comes(server, tmp_path):
+    url, behaviour = server
+    behaviour.ways = ["wrong bytes"]
+    place = tmp_path / "sub" / "file.bin"
+    place.parent.mkdir()
+    place.write_bytes(b"the user's own")
+    with pytest.raises(UnreadableFile):
+        get(url, tmp_path)
+    assert [path.name for path in place.parent.iterdir()] == ["file.bin"] and place.read_bytes() == b"the user's own"
 
 
 def test_files_at_hand_are_the_pinned_ones(benchmark_data):

@@ -244,6 +244,43 @@ def test_malformed_files_are_refused_by_name(name, folder):
     assert file in str(caught.value)
 
 
+LAUGHS: list = [1]
+for _ in range(40):
+    LAUGHS = [LAUGHS] * 10
+"""10^41 leaves: whoever writes them out, or compares them with others, never ends."""
+OTHER: list = [1]
+for _ in range(40):
+    OTHER = [OTHER] * 10
+LAUGHING = {
+    "a node": ("graph_data.pkl", ({}, {TREATS: {}}, {"drug": [LAUGHS]}), "a node is a whole number or a text"),
+    "a neighbour": ("graph_data.pkl", ({}, {TREATS: {1: [LAUGHS]}}, {"drug": [1]}), "a node is a whole number"),
+    "a held-out edge": ("val_edges.pkl", [LAUGHS], "an edge is"),
+    "an end of it": ("val_edges.pkl", [(("1-chain", (LAUGHS, TREATS, "D1")), None, None)], "a node is a whole number"),
+    "its relation": ("val_edges.pkl", [(1, LAUGHS, "D1")], "a relation is"),
+    "a question": ("val_queries_2.pkl", [LAUGHS], "a question is"),
+    "its type": ("val_queries_2.pkl", [((LAUGHS, E1), [], None)], "the type of a question"),
+    "its edges": ("val_queries_2.pkl", [(("2-chain", LAUGHS), [], None)], "is no 2-chain"),
+    "its target": ("val_queries_2.pkl", [(("2-chain", (LAUGHS, TREATS, "D1"), E2), [], None)], "is no 2-chain"),
+    "where it meets": ("val_queries_2.pkl", [(("2-chain", (1, TREATS, LAUGHS), (OTHER, CAUSED, 100)), [], None)],
+                       "is no 2-chain"),
+    "a way of it": ("val_queries_2.pkl", [(("2-chain", (1, ("drug", LAUGHS, "disease"), "D1"), E2), [], None)],
+                    "is no relation"),
+    "a negative": ("val_queries_2.pkl", [(("2-chain", E1, E2), [LAUGHS], None)], "is no 2-chain"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAUGHING)
+def test_a_message_about_endless_lists_comes_at_once(name, folder, monkeypatch):
+    vocabulary = gqe_bio.read_graph(folder).splits.vocabulary
+    file, value, message = LAUGHING[name]
+    (folder / file).write_bytes(pickle.dumps(value))
+    monkeypatch.setattr("biqe.benchmarks.restricted_pickle.scan", lambda *_: None)  # which refuses them before
+    with pytest.raises(UnreadableFile, match=message) as caught:
+        gqe_bio.read_graph(folder)
+        gqe_bio.read_split(folder, "valid", vocabulary)
+    assert len(str(caught.value)) < 600
+
+
 def test_a_hostile_file_is_refused(folder):
     (folder / "graph_data.pkl").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
     with pytest.raises(UnreadableFile, match=r"it wants os\.system"):

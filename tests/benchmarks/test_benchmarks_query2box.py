@@ -231,6 +231,29 @@ def test_malformed_files_are_refused_by_name(name, release, splits, tmp_path):
     assert file in str(caught.value)
 
 
+LAUGHS: list = [1]
+for _ in range(40):
+    LAUGHS = [LAUGHS] * 10
+"""10^41 leaves: whoever writes them out, or makes an array of them, never ends."""
+LAUGHING = {
+    "a query": ("valid_triples_1c.pkl", [LAUGHS], "is no query of shape 1p"),
+    "its ids": ("valid_triples_1c.pkl", [((LAUGHS, (LAUGHS,), 0), "1-chain")], "whole numbers .* Got list"),
+    "its key": ("valid_triples_1c.pkl", [[[1, [2], LAUGHS], LAUGHS]], "that are no tuples"),
+    "a query that is a set": ("valid_triples_1c.pkl", [{(1, (2,), 0), "1-chain"}], "is no query of shape 1p"),
+    "an answer": ("valid_ans_1c.pkl", {((1, (2,)),): LAUGHS}, "no set of answers"),
+}
+
+
+@pytest.mark.parametrize("name", LAUGHING)
+def test_a_message_about_endless_lists_comes_at_once(name, release, splits, tmp_path, monkeypatch):
+    file, value, message = LAUGHING[name]
+    folder = changed(release, tmp_path, file, value)
+    monkeypatch.setattr("biqe.benchmarks.restricted_pickle.scan", lambda *_: None)  # which refuses them before
+    with pytest.raises(UnreadableFile, match=message) as caught:
+        query2box.read_split(folder, "valid", splits)
+    assert len(str(caught.value)) < 600
+
+
 def test_hard_answers_must_be_answers(release, splits, tmp_path):
     hard = pickle.loads((release / "valid_ans_1c.pkl").read_bytes())
     every = {key: set(list(some)[:1]) for key, some in hard.items()}

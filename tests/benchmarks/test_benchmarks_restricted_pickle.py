@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biqe.benchmarks._pickle_scan import MAX_TUPLE, scan
-from biqe.benchmarks.restricted_pickle import load_pickle
+from biqe.benchmarks.restricted_pickle import brief, load_pickle
 from biqe.errors import UnreadableFile
 
 RAN: list[str] = []
@@ -146,6 +146,13 @@ CRAFTED = {
     "state": b"](K\x01e}b.",
     "a buffer": b"\x80\x05\x97.",
     "an attribute path": b"\x80\x04cbuiltins\nlist.append\n.",
+    "a bare class": b"\x80\x04\x8c\x08builtins\x8c\x04list\x93.",
+    "a class in a list": b"](cbuiltins\nlist\ne.",
+    "a class in a pair": b"K\x01cbuiltins\nlist\n\x86.",
+    "a class for a value": b"}K\x01cbuiltins\nlist\ns.",
+    "the arguments of a default dict": b"cbuiltins\nlist\n\x85.",
+    "the same, remembered": b"](cbuiltins\nlist\n\x85\x94h\x00e.",
+    "a list filled once it is used": b"\x80\x04](]\x94h\x00K\x01ae.",
 }
 
 
@@ -166,7 +173,23 @@ def wide_tuple(depth: int) -> bytes:
     return b"\x80\x04K\x01\x94" + b"".join(b"h" + bytes([place]) + b"\x86\x94" for place in range(depth))
 
 
+def laughs(depth: int, close: bytes) -> bytes:
+    """A container of ten of the one before, again and again: 10^depth leaves in a few bytes."""
+    ten = b"(" + b"K\x01" * 10 + close + b"\x94"
+    return b"\x80\x04((" + ten + b"".join(
+        b"(" + (b"h" + bytes([place])) * 10 + close + b"\x94" for place in range(depth)
+    ) + b"ll."  # fmt: skip
+
+
 BOMBS = {
+    "lists of 10^30 leaves": laughs(30, b"l"),
+    "lists in tuples of 10^30 leaves": laughs(30, b"l\x85"),
+    "sets of 2^60 leaves": b"\x80\x04((K\x01\x91\x94" + b"".join(
+        b"(h" + bytes([2 * i]) + b"(h" + bytes([2 * i]) + b"K\x01\x91\x94\x91\x94" for i in range(60)) + b"l.",
+    "dicts of 2^60 leaves": b"\x80\x04((K\x01K\x01d\x94" + b"".join(
+        b"(K\x01h" + bytes([i]) + b"K\x02h" + bytes([i]) + b"d\x94" for i in range(60)) + b"l.",
+    "lists filled one by one": b"\x80\x04(]K\x01a\x94" + b"".join(
+        b"]" + (b"h" + bytes([i]) + b"a") * 10 + b"\x94" for i in range(30)) + b"l.",
     "a key of 2^60 leaves": b"\x80\x04}" + wide_tuple(60)[2:] + b"K\x01s.",
     "a key deeper than the stack": b"\x80\x04}" + deep_tuple(200_000) + b"K\x01s.",
     "a memo of 4 billion": b"]r" + struct.pack("<I", 2**32 - 1) + b".",
@@ -189,6 +212,21 @@ def test_bombs_are_refused_by_the_scan(name, monkeypatch, written):
     monkeypatch.setattr("biqe.benchmarks._pickle_scan.MAX_WORK", 100_000)
     with pytest.raises(UnreadableFile):
         load_pickle(written(BOMBS[name]))
+
+
+def test_shared_containers_are_read(written):
+    few, lists = {1, 2, 3}, [[number] for number in range(5)]
+    value = {"twice": [few, few], "lists": (lists, lists, lists * 100), "many": [list(range(10_000))] * 50}
+    assert load_pickle(written(pickle.dumps(value))) == value
+
+
+def test_a_message_is_short_and_made_at_once():
+    nested: list = [1]
+    for _ in range(60):
+        nested = [nested] * 10
+    assert brief(nested).startswith("[[[[...], [...], ") and len(brief(nested)) == 100
+    assert brief({number: nested for number in range(2_000)}) == "<dict of 2,000>"
+    assert len(brief("x" * 10_000)) <= 100 and len(brief((10**1_000,) * 9)) <= 100
 
 
 def test_a_tuple_of_the_largest_cost_is_read(written):

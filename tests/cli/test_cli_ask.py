@@ -5,14 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import select
+import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from biqe.cli import main
+from biqe.errors import InvalidOption
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import as_triples
@@ -224,6 +231,8 @@ def test_ask_and_count(ask):
     document = json.loads(ask("SELECT (COUNT(*) AS ?n) { ?c :located_on :Rhine }", "--json")[1])
     assert [row["status"] for row in document["rows"]] == ["known", "predicted"]
     assert document["rows"][0]["values"] == {"n": 60}
+    header, *rows = ask("SELECT (COUNT(*) AS ?n) { ?c :located_on :Rhine }", "--format", "csv")[1].splitlines()
+    assert header == "n,status" and [row.split(",")[1] for row in rows] == ["known", "predicted"]
 
 
 # Typing questions
@@ -320,3 +329,180 @@ def test_completion_and_history(folders, monkeypatch, capsys):
     monkeypatch.delenv("BIQE_HISTORY")
     monkeypatch.setenv("XDG_STATE_HOME", str(folders / "xdg"))
     assert history_file() == folders / "xdg" / "biqe" / "history"
+
+
+TOWN = Vocabulary(
+    ["Bonn", "Boston", "bode", "Rhine", "Köln", "Aachen", "AALEN", "Germany"],
+    ["located_on", "located_in"],
+    {4: "Bologne", 5: "Rheinstadt", 6: "Rheinheim"},
+)
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        # What begins as it was typed comes alone, or the line editor would shorten :Bo to the colon.
+        (":Bo", [":Bonn", ":Boston"]),
+        (":bo", [":bode"]),
+        ("?x!=:Bo", ["?x!=:Bonn", "?x!=:Boston"]),
+        (":located_on/:loc", [":located_on/:located_on", ":located_on/:located_in"]),
+        # One name in other capitals, or by its label, may take the word's place; and so may what several share.
+        (":rhin", [":Rhine"]),
+        (":bolo", [":Köln"]),
+        (":LOC", [":located_on", ":located_in"]),
+        # Several that share less than was typed are listed only.
+        (":aa", [":AALEN", ":Aachen", " "]),
+        (":rhei", [":AALEN", ":Aachen", " "]),
+    ],
+)
+def test_completion_never_shortens_what_was_typed(word, found):
+    from biqe.cli._shell import _offered
+
+    offered = _offered(word, SimpleNamespace(vocabulary=TOWN, prefixes={}))
+    assert sorted(offered) == sorted(found)
+    common = os.path.commonprefix(offered)
+    assert not common or common.casefold().startswith(word.casefold()) or len(offered) == 1
+
+
+def test_completion_of_more_names_than_are_listed():
+    from biqe.cli._shell import LISTED, _offered
+
+    many = Vocabulary([f"City{number:04}" for number in range(LISTED + 5)], ["r"])
+    kb = SimpleNamespace(vocabulary=many, prefixes={})
+    assert len(_offered(":City", kb)) == LISTED + 5  # all, so that what they share is what all share
+    assert _offered(":city", kb)[LISTED:] == [" "]
+
+
+def conversation(folders, script: list, waiting: list[bool] | None = None) -> list[str]:
+    """The queries that are asked when these lines are read; ``waiting`` says what is waiting whenever it is looked."""
+    from biqe.cli._shell import Shell
+    from biqe.knowledge_base import open as open_knowledge_base
+
+    asked: list[str] = []
+    lines, waits = iter([*script, EOFError]), iter(waiting or [])
+
+    def read(prompt: str) -> str:
+        line = next(lines)
+        if isinstance(line, str):
+            return line
+        raise line
+
+    def ask(text: str) -> str:
+        asked.append(text)
+        if "LIMIT x" in text:
+            raise InvalidOption("LIMIT wants a number")
+        return text
+
+    shell = Shell(open_knowledge_base(folders / "kg"), ask, lambda answers: None)
+    shell.run(read, lambda: next(waits, False))
+    return asked
+
+
+PASTED = ["SELECT ?x {", " ?x :located_on :Rhine", "}"]
+ONE = "SELECT ?x { ?x :located_on :Rhine }"
+
+
+def test_a_clause_that_is_pasted_with_its_query(folders, capsys):
+    asked = conversation(folders, [*PASTED, "ORDER BY ?x", "LIMIT 1", ONE], [True, True, True])
+    assert asked == ["\n".join([*PASTED, "ORDER BY ?x", "LIMIT 1"]), ONE]
+    assert "again" not in capsys.readouterr().err
+    # A clause may run over several lines, and so may the pattern of a CONSTRUCT.
+    assert conversation(folders, [ONE, "VALUES ?x {", ":Bonn", "}"], [True]) == [f"{ONE}\nVALUES ?x {{\n:Bonn\n}}"]
+    assert conversation(folders, ["CONSTRUCT { ?x :p ?y }", "WHERE { ?x :q ?y }"]) == [
+        "CONSTRUCT { ?x :p ?y }\nWHERE { ?x :q ?y }"
+    ]
+
+
+def test_other_input_that_waits_is_read_as_it_would_be(folders, capsys):
+    assert conversation(folders, [ONE, "ASK {", "}", "quit", ONE], [True, True]) == [ONE, "ASK {\n}"]
+    assert conversation(folders, [ONE, EOFError, ONE], [True]) == [ONE]
+    assert conversation(folders, [ONE, "", "LIMIT 1"], [True]) == [ONE, f"{ONE} LIMIT 1"]
+    assert conversation(folders, [ONE, KeyboardInterrupt, "LIMIT 1"], [True]) == []
+    assert "there is no query yet that 'LIMIT 1' could belong to" in capsys.readouterr().err
+
+
+def test_a_clause_that_is_typed_after_the_answer(folders, capsys):
+    asked = conversation(folders, [ONE, "LIMIT 1", "ORDER BY ?x", "limit 2", "LIMIT x", "OFFSET 1"])
+    assert asked == [
+        ONE,
+        f"{ONE} LIMIT 1",
+        f"{ONE} ORDER BY ?x LIMIT 1",
+        f"{ONE} ORDER BY ?x limit 2",
+        f"{ONE} ORDER BY ?x LIMIT x",
+        f"{ONE} ORDER BY ?x limit 2 OFFSET 1",
+    ]
+    lines = capsys.readouterr().err.splitlines()
+    assert "the last query again, with LIMIT 1" in lines and "the last query again, with ORDER BY ?x" in lines
+
+
+def test_a_clause_in_a_query_that_is_piped(ask, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join([*PASTED, "LIMIT 1\n"])))
+    document = json.loads(ask("--json", "--mode", "known")[1])
+    assert len(document["rows"]) == 1
+
+
+# In a terminal of its own
+
+
+@pytest.fixture
+def terminal(tmp_path) -> Iterator[Callable[..., str]]:
+    """``biqe ask`` over TOWN in a pseudo-terminal: text is sent, and what is shown up to a mark comes back."""
+    pytest.importorskip("readline")
+    graph_folder.save(Splits(TOWN, as_triples([(0, 0, 3), (1, 0, 3), (3, 1, 7)])), tmp_path / "kg")
+    running = []
+
+    def start(term: str) -> Callable[[str, str], str]:
+        ours, theirs = os.openpty()
+        environment = {**os.environ, "TERM": term, "NO_COLOR": "1", "BIQE_HISTORY": str(tmp_path / "history")}
+        environment.pop("INPUTRC", None)
+        program = "import sys; from biqe.cli import main; sys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", program, "ask", str(tmp_path / "kg"), "--mode", "known"]
+        process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+        os.close(theirs)
+        running.append((process, ours))
+
+        def send(text: str, until: str) -> str:
+            os.write(ours, text.encode())
+            shown, end = b"", time.monotonic() + 100
+            while until.encode() not in shown and time.monotonic() < end:
+                if select.select([ours], [], [], 1)[0]:
+                    shown += os.read(ours, 4096)
+            return shown.decode()
+
+        assert "biqe> " in send("", "biqe> ")
+        return send
+
+    yield start
+    for process, ours in running:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def test_tab_in_a_terminal(terminal):
+    send = terminal("dumb")
+    shown = send("ASK { :Bo\tnn :located_on :Rh\t }\n", " s\r\n")
+    assert "yes, the graph holds it" in shown
+    shown = send("SELECT ?x { :Bonn :located_on/:located_i\t ?x }\n", "biqe> ")
+    assert "Germany" in shown + send("\n", "biqe> ")
+
+
+@pytest.mark.parametrize(
+    ("term", "before", "after"),
+    [("dumb", "", ""), ("xterm", "\x1b[200~", "\x1b[201~")],
+    ids=["line by line", "bracketed"],
+)
+def test_a_paste_in_a_terminal(terminal, term, before, after):
+    send = terminal(term)
+    text = "\r".join(["SELECT ?x {", " ?x :located_on :Rhine", "}", "LIMIT 1"])
+    shown = send(f"{before}{text}{after}", "LIMIT 1")
+    shown += send("\r", " s\r\n") + send("quit\r", "quit")
+    assert "1 or more known" in shown and "2 known" not in shown
+    assert "again" not in shown and "error" not in shown
+
+
+def test_a_clause_after_the_answer_in_a_terminal(terminal):
+    send = terminal("dumb")
+    assert "2 known" in send(f"{ONE}\r", " s\r\n")
+    shown = send("LIMIT 1\r", " s\r\n")
+    assert "the last query again, with LIMIT 1" in shown and "1 or more known" in shown

@@ -1,4 +1,4 @@
-"""What every command promises: help with an example, exit code 2 and no traceback on bad input, one JSON document.
+"""What every command promises: help with an example, exit code 2 and a hint on bad input, one JSON document.
 
 Commands are found in the command table; a new one is held to the same without a line here, except that its bad
 input and its way through the toy town are added below.
@@ -6,6 +6,7 @@ input and its way through the toy town are added below.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from pathlib import Path
@@ -13,13 +14,31 @@ from pathlib import Path
 import pytest
 
 from biqe.cli import COMMANDS, main
+from biqe.errors import BadLine, InvalidOption, SparqlSyntax, UnsupportedQuery
 
 BAD_INPUT = {
     "import": [["nothing.tsv", "--out", "g"], ["--out", "g"], ["bad.tsv", "--out", "g"]],
     "stats": [["nothing"], ["."], [], ["bad.tsv"]],
     "find": [["nothing", "Rhine"], ["."], ["bad.tsv", "x"]],
-    "mine": [["nothing", "--out", "s"], [".", "--out", "s"], [".", "--recipe", "nonsense", "--out", "s"]],
-    "train": [["nothing", "--minutes", "1", "--out", "r"], ["--resume", "nothing"], [".", "--out", "r"], []],
+    "mine": [
+        ["nothing", "--out", "s"],
+        [".", "--out", "s"],
+        [".", "--recipe", "nonsense", "--out", "s"],
+        ["atlas", "--paths", "-1", "--out", "s"],
+        ["atlas", "--paths", "0", "--dags", "0", "--out", "s"],
+        ["atlas", "--eval-passes", "0", "--out", "s"],
+    ],
+    "train": [
+        ["nothing", "--minutes", "1", "--out", "r"],
+        ["--resume", "nothing"],
+        ["--resume", "nothing", "--minutes", "9"],
+        [".", "--out", "r"],
+        ["atlas", "--epochs", "0", "--out", "r"],
+        ["atlas", "--seed", "-1", "--out", "r"],
+        ["atlas", "-O", "label_smoothing=2", "--out", "r"],
+        ["atlas", "-O", "clock=sand", "--out", "r"],
+        [],
+    ],
     "evaluate": [["nothing", "--set", "s"], [".", "--set", "s"], ["nothing"], []],
     "calibrate": [["nothing", "--set", "s"], [".", "--set", "s"], ["."], []],
     "ask": [["nothing", "SELECT ?x WHERE { ?x :r :e }"], [".", "SELECT"], ["atlas", "SELECT nonsense"], ["atlas"], []],
@@ -75,7 +94,7 @@ def test_help_teaches_by_example_within_80_columns(command, capsys):
     [(command, arguments) for command, cases in BAD_INPUT.items() for arguments in [*cases, ["--no-such-option"]]],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )
-def test_bad_input_is_2_with_one_paragraph(command, arguments, here, capsys):
+def test_bad_input_is_2_with_one_paragraph_and_a_hint(command, arguments, here, capsys):
     before = sorted(here.rglob("*"))
     assert main([command, *arguments]) == 2
     out, err = capsys.readouterr()
@@ -84,8 +103,29 @@ def test_bad_input_is_2_with_one_paragraph(command, arguments, here, capsys):
     assert "Traceback" not in err
     message = err[err.index("error: ") :]
     assert "\n\n" not in message
+    assert re.search(r"^hint: \S", message, re.MULTILINE), message
     assert len(message) < 1000
     assert sorted(here.rglob("*")) == before, "a refused command left something behind"
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (InvalidOption("x"), "'biqe stats --help' shows what is allowed, with examples"),
+        (BadLine("a.tsv", 3, "x"), "correct that line, then run the command again"),
+        (SparqlSyntax("x"), "docs/concepts/sparql.md has the supported subset, with examples"),
+        (UnsupportedQuery("x"), "'biqe models' lists what each model can answer"),
+        (InvalidOption("x", hint="its own"), "its own"),
+        (OSError(errno.EIO, "broken"), "'biqe stats --help' shows what is allowed, with examples"),
+    ],
+)
+def test_errors_that_bring_no_hint_are_given_one(error, hint, monkeypatch, capsys):
+    def refuse(arguments):
+        raise error
+
+    monkeypatch.setattr("biqe.cli._run", refuse)
+    assert main(["stats", "g"]) == 2
+    assert capsys.readouterr().err.splitlines()[1:] == [f"hint: {hint}"]
 
 
 TOWN = """\

@@ -62,6 +62,9 @@ class Scripted(nn.Module):
         rows = [self.script(query, target) for query in batch for target in query.targets]
         return torch.tensor(np.array(rows), dtype=torch.float32).reshape(len(rows), -1)
 
+    def raw_scores(self, batch):
+        return self.scores(batch)
+
 
 def sets(values) -> AnswerSets:
     """One sorted set for each of the given collections."""

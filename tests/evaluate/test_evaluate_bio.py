@@ -61,6 +61,20 @@ def test_the_worked_example(example):
     assert report.by_shape["2-inter hard"].queries == 1
 
 
+def test_auc_pools_raw_scores(make):
+    """True answers score 5 and 2, their negatives 4 and 6: 5 > 4, and 5 and 2 lose to all others, 1/4. By
+    log-probabilities the second question, where e7 takes all, would score so low that 5 wins against both: 2/4."""
+    scores = {0: [5, 4, 0, 0, 0, 0, 0, 0], 1: [2, 0, 6, 0, 0, 0, 0, 100]}
+    shaped = make.questions(
+        [[make.one_hop(anchor)] for anchor in range(2)], [0, 0], ("1-chain",), answers=[{0}] * 2, negatives=[{1}, {2}]
+    )
+    model = make.Scripted(lambda query, target: scores[query.nodes[0]], 8)
+    raw = model.scores
+    model.raw_scores, model.scores = raw, lambda batch: raw(batch).log_softmax(1)
+    figures = evaluate_bio(model, shaped).by_shape["1-chain"].metrics["realistic"]
+    assert figures == pytest.approx({"auc": 1 / 4, "apr": 1 / 2})
+
+
 def test_apr_looks_at_all_negatives_and_auc_at_one(make):
     # One question, true answer e0 with score 2; negatives score 1, 1, 3 and 2: below it two, equal one, of four.
     # APR = (2 + 1/2) / 4 = 5/8. AUC is against one of them: 1, 0 or 1/2, by the seed.
@@ -129,7 +143,7 @@ def test_what_the_report_says(example, tmp_path):
     assert Report.load(tmp_path / "r.json") == report
     table = report.to_table()
     assert max(map(len, table.splitlines())) <= 80
-    for words in ("AUC", "APR", "2-inter hard", "mean of 3", "negatives", "protocol bio version 1"):
+    for words in ("AUC", "APR", "2-inter hard", "mean of 3", "negatives", "protocol bio version 2"):
         assert words in table
     for part in report.by_shape.values():
         for metric, (low, high) in part.intervals.items():

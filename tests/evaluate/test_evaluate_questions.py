@@ -8,9 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from biqe.benchmarks import _shaped_columns
+from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import InvalidOption, RunFailed, VocabularyMismatch
 from biqe.evaluate import rank_questions, rank_targets
 from biqe.evaluate.questions import rank_answers
+from biqe.models import _catalogue
 from biqe.query.queryset import AnswerSets
 
 E = 23
@@ -160,6 +163,43 @@ def test_bad_scores_and_sets(make):
         rank_questions(make.Scripted(script, E), twice)
     with pytest.raises(InvalidOption, match="must rise"):
         rank_questions(make.Scripted(script, E), replace(shaped, owner=shaped.owner[::-1].copy()))
+
+
+def on_a_line(entities, relations):
+    """A Query2Box of one dimension whose boxes are points: entities stand at places, relations move by steps."""
+    model = _catalogue.build("query2box", {"width": 1}, len(entities), len(relations)).eval()
+    with torch.no_grad():
+        model.entities.copy_(torch.tensor(entities)[:, None])
+        model.centres.zero_()
+        model.centres[: len(relations), 0] = torch.tensor(relations)
+        model.offsets.fill_(-20.0)
+    return model
+
+
+def test_a_union_takes_the_smallest_distance(make):
+    """The worked example: e0 + 11.5 is at 11.5, alone but for e2 at 10; e1 + 10 is at 110, in a crowd.
+
+    Distances to 11.5 and 110, and the smaller: e2 1.5 100 1.5; e3 98 .5 .5; e4 98.5 0 0; e5 99 .5 .5; e6 99.5 1 1.
+    By distance e2 comes after the crowd, rank 5. Of the probability near 11.5 all goes to e2, though: by
+    log-probabilities it would come first.
+    """
+    model = on_a_line([0.0, 100.0, 10.0, 109.5, 110.0, 110.5, 111.0], [11.5, 10.0])
+    anchors, relations = np.array([[0, 1]], np.int32), np.array([[0, 1]], np.int32)
+    rows, owner = _shaped_columns.rows_of("2u", anchors, relations)
+    batch = model.encoder(rows)
+    with torch.no_grad():
+        best = -model.raw_scores(batch).amax(0)
+        assert model.scores(batch).amax(0).argmax() == 2
+    torch.testing.assert_close(best, torch.tensor([11.5, 10.0, 1.5, 0.5, 0.0, 0.5, 1.0]), rtol=0, atol=1e-4)
+    two = AnswerSets(np.array([0, 1]), np.array([2], np.int32))
+    union = ShapedQueries(rows, owner, ("2u",), np.zeros(1, np.int8), answers=two, hard=two)
+    assert rank_questions(model, union).ranks.realistic.tolist() == [5.0]
+    # Each part alone is a conjunction, and asked as ever.
+    parts = AnswerSets(np.array([0, 1, 2]), np.array([2, 2], np.int32))
+    alone = ShapedQueries(rows, np.arange(2), ("1p",), np.zeros(2, np.int8), answers=parts, hard=parts)
+    model.raw_scores = lambda batch: pytest.fail("a conjunction has scores as ever")
+    model.scores = lambda batch: torch.log_softmax(type(model).raw_scores(model, batch), 1)
+    assert rank_questions(model, alone).ranks.realistic.tolist() == [1.0, 6.0]
 
 
 def test_training_mode_is_given_back(make):

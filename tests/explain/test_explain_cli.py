@@ -120,7 +120,6 @@ def test_known_rows_of_a_graph_need_no_torch(folders):
         ([QUESTION, "--views", ","], "--views must be one or more of witness, attention, counterfactual"),
         ([QUESTION, "--mode", "all"], "'mode' must be one of"),
         (["SELECT ?x { ?x :located_on :Germany }", "--mode", "known"], "the query has no rows, so there is nothing"),
-        (["ASK { :Rhine :flows_through :Germany }"], "an ASK query has no rows to explain"),
         (["SELECT ?x { ?x :located_at :Rhine }"], "did you mean 'located_on'"),
         ([], "no query was given"),
     ],
@@ -132,3 +131,9 @@ def test_bad_input_is_one_paragraph_and_exit_code_2(explain, arguments, message,
     assert message in " ".join(err.split())
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_ask_query_is_explained(explain):
+    code, out, err = explain("ASK { :Rhine :flows_through :Germany }")
+    assert (code, err) == (0, "")
+    assert "Rhine flows_through Germany" in out

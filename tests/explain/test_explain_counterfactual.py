@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -189,3 +190,83 @@ def test_cqd_is_asked_with_and_without_a_triple(rivers):
         assert change.share == pytest.approx(Asker(model).share(rivers.hidden, {0: 2}))
         assert change.share < 1.0
     assert why.skipped == {"attention": "cqd has no attention to show."}
+
+
+def test_a_part_that_the_graph_holds_counts_as_1_in_a_predicted_row(toy, rivers):
+    separate = "it has separate parts"
+    model = toy.FactorModel(rivers.weights, refuse=lambda query: separate if len(query.edges) > 1 else None)
+    # Which river flows through Germany, and which city is on the Elbe? Nothing joins the two.
+    query = BoundQuery((T, 5, T, 1), ((0, 0, 1), (2, 1, 3)), (0, 2), ("river", "", "city", ""))
+    river, city = BoundQuery((T, 5), ((0, 0, 1),), (0,)), BoundQuery((T, 1), ((0, 1, 1),), (0,))
+    found = explained(model, rivers, query, {0: 0, 2: 3})
+    assert found.share == pytest.approx(model.share(city, {0: 3}))
+    # Without the fact that settles the river, the river has to be predicted, too, and its name is not told.
+    (change,) = found.triples
+    somewhere = BoundQuery((T, HIDDEN), ((0, 0, 1),), (0,))
+    assert (change.how, change.name) == (HIDDEN_NAME, 1)
+    assert change.share == pytest.approx(found.share * model.share(somewhere, {0: 0}))
+    assert [change.reason for change in found.patterns] == [
+        f"nothing is said about ?{name} any more" for name in ("river", "city")
+    ]
+    # What the model alone thinks of a known row has nothing to do with what is stored.
+    known = explained(model, rivers, query, {0: 0, 2: 4})
+    assert known.share == pytest.approx(model.share(river, {0: 0}) * model.share(city, {0: 4}))
+    # A model that reads both at once is asked so.
+    whole = toy.FactorModel(rivers.weights)
+    assert explained(whole, rivers, query, {0: 0, 2: 3}).share == pytest.approx(whole.share(query, {0: 0, 2: 3}))
+
+
+def test_a_question_is_explained_as_it_was_asked(toy, rivers):
+    model = toy.FactorModel(rivers.weights)
+    query = BoundQuery((T, T), ((0, 1, 1),), (0, 1), ("city", "river"))
+    pinned = BoundQuery((T, 0), ((0, 1, 1),), (0,), ("city", ""))
+    why = explain(model, rivers.graph, query, {0: 2, 1: 0}, rivers.vocabulary, asked=pinned)
+    assert why.row == {"city": "Cologne", "river": "Rhine"}
+    assert why.share == why.counterfactual.share == pytest.approx(model.share(pinned, {0: 2}))
+    (change,) = why.counterfactual.triples
+    somewhere = BoundQuery((T, HIDDEN), ((0, 1, 1),), (0,))
+    assert (change.how, change.name, change.share) == (HIDDEN_NAME, 1, pytest.approx(model.share(somewhere, {0: 2})))
+    assert "without Cologne located_on Rhine (Rhine hidden)" in why.to_text()
+
+
+def test_the_surest_unknown_is_one_that_conditions_permit(toy):
+    whole = toy.FactorModel(toy.random_weights(1, 4, 2))
+    heard: list[tuple[int, ...]] = []
+
+    class Asking(Asker):
+        def _given(self, query, read, filled, muted):
+            heard.append(tuple(filled))
+            return super()._given(query, read, filled, muted)
+
+    fork = BoundQuery((0, T, T), ((0, 0, 1), (0, 1, 2)), (1, 2))
+    for barred, other in ((1, 2), (2, 1)):
+        heard.clear()
+        share = Asking(whole).share(fork, {1: 2, 2: 0}, permitted={barred: np.zeros(4, bool)})
+        assert share == pytest.approx(whole.share(fork, {1: 2, 2: 0}), rel=1e-9)
+        assert heard == [(), (other,)]
+
+
+@pytest.mark.parametrize("model", ["FactorModel", "LookingModel"])
+def test_a_question_without_unknowns_is_as_probable_as_its_missing_links(toy, rivers, model):
+    model = getattr(toy, model)(rivers.weights)
+    if hasattr(model, "use_graph"):
+        model.use_graph(rivers.graph)
+    # Is Bonn on a river that flows through Germany?
+    query = BoundQuery((3, HIDDEN, 5), ((0, 1, 1), (1, 0, 2)), (), ("", "r", ""))
+    why = explain(model, rivers.graph, query, {}, rivers.vocabulary)
+    assert (why.status, why.nodes[1].entity, why.row) == ("predicted", "Rhine", {})
+    link = model.link(3, 1, 0)
+    assert why.share == why.probability == pytest.approx(link)
+    found = why.counterfactual
+    assert [change.share for change in found.patterns] == pytest.approx([1.0, link])
+    if hasattr(model, "use_graph"):
+        model.use_graph(without_triple(rivers.graph, (0, 0, 5)))
+    assert [change.how for change in found.triples] == [TAKEN]
+    assert found.triples[0].share == pytest.approx(link * model.link(0, 0, 5))
+    assert why.skipped == {"attention": "the question has no unknown that could look at something."}
+    assert why.to_text().startswith("Yes: predicted by ")
+    why.to_svg()
+    # What the graph holds is certain; one pattern alone leaves no question when it is dropped.
+    known = explained(model, rivers, BoundQuery((2, 0), ((0, 1, 1),), ()), {})
+    assert known.share == 1.0
+    assert (known.patterns[0].share, known.patterns[0].reason) == (None, "nothing is left of the question")

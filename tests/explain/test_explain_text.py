@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from biqe.errors import InvalidOption, RunFailed, UnsupportedQuery, VocabularyMismatch
+from biqe.errors import InvalidOption, RunFailed, VocabularyMismatch
 from biqe.explain import VIEWS, explain, words
 from biqe.query.bound import BoundQuery
 
@@ -117,7 +117,8 @@ def test_files_by_their_endings(toy, rivers, tmp_path):
         ({"row": {0: 0, 2: 7}}, InvalidOption, r"must be in \[0, 7\). Got 7"),
         ({"row": {0: -1, 2: 0}}, InvalidOption, r"must be in \[0, 7\). Got -1"),
         ({"probability": 1.5}, InvalidOption, r"must be in \[0, 1\]. Got 1.5"),
-        ({"query": BoundQuery((0, 5), ((0, 0, 1),), ())}, UnsupportedQuery, "asks for no variable"),
+        ({"query": BoundQuery((0, 5), ((0, 0, 1),), ())}, InvalidOption, r"the target nodes \[\]. Got nodes \[0, 2\]"),
+        ({"asked": BoundQuery((0, 5), ((0, 0, 1),), ())}, InvalidOption, "must have the nodes and patterns"),
     ],
 )
 def test_what_does_not_fit_is_refused(toy, rivers, change, error, message):
@@ -125,6 +126,19 @@ def test_what_does_not_fit_is_refused(toy, rivers, change, error, message):
     query, row = options.pop("query"), options.pop("row")
     with pytest.raises(error, match=message):
         explain(toy.WatchedModel(rivers.weights), rivers.graph, query, row, rivers.vocabulary, **options)
+
+
+def test_what_a_baseline_is_is_said_where_it_is_not_the_probability(toy, rivers):
+    model = toy.FactorModel(rivers.weights)
+    told = {"query": rivers.query, "row": rivers.predicted}
+    plain = explain(model, rivers.graph, **told, vocabulary=rivers.vocabulary)
+    assert plain.baseline == plain.to_json()["baseline"] == ""
+    for remark, said in (("", "found in another way"), ("It was calibrated.", "It was calibrated.")):
+        why = explain(
+            model, rivers.graph, **told, vocabulary=rivers.vocabulary, probability=0.9, remark=remark
+        )  # fmt: skip
+        assert said in why.baseline
+        assert f"gives the row {words.probability(why.share)}. {why.baseline}" in " ".join(why.to_text().split())
 
 
 def test_a_model_of_another_graph_is_refused(toy, rivers):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biqe.errors import InvalidOption
-from biqe.explain import explain, witness
+from biqe.explain import explain, search, witness
 from biqe.explain.asking import Asker
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 
@@ -131,17 +131,18 @@ def test_a_model_that_cannot_read_single_links(toy, rivers):
 
 def test_a_search_that_stops_early_says_so(toy, rivers, monkeypatch):
     model = toy.FactorModel(rivers.weights)
-    monkeypatch.setattr(witness, "WITNESSES", 1)
-    query = BoundQuery((TARGET, HIDDEN, 5), ((0, 1, 1), (1, 0, 2)), (0,), ("city", "r", ""))
-    found = witness.find(rivers.graph, query, {0: 3}, Asker(model))
+    monkeypatch.setattr(search, "SUBJECTS", 1)
+    # Rhine and Elbe flow through Germany; which of them through Cologne? Each is a question of its own.
+    query = BoundQuery((TARGET, HIDDEN, 5), ((1, 0, 0), (1, 0, 2)), (0,), ("x", "r", ""))
+    found = witness.find(rivers.graph, query, {0: 2}, Asker(model))
     assert not found.is_complete
     assert sum(found.stored) == 1
-    why = explain(model, rivers.graph, query, {0: 3}, rivers.vocabulary)
+    why = explain(model, rivers.graph, query, {0: 2}, rivers.vocabulary)
     assert "there may be a better one" in " ".join(why.to_text().split())
 
 
 def test_a_large_graph_is_searched_by_what_the_model_finds_likely(toy, monkeypatch):
-    monkeypatch.setattr(witness, "PROPOSALS", 2)
+    monkeypatch.setattr(search, "PROPOSALS", 2)
     graph = toy.graph_of([(0, 0, 1)], ENTITIES, RELATIONS)
     model = toy.FactorModel(toy.random_weights(3, ENTITIES, RELATIONS))
     query = BoundQuery((2, HIDDEN, TARGET), ((0, 0, 1), (1, 1, 2)), (2,))
@@ -180,3 +181,36 @@ def test_conditions_on_hidden_variables(toy, rivers):
     assert found.nodes[1] == witness.NOBODY
     with pytest.raises(InvalidOption, match=r"masks of 7 entities for hidden variables. Got one of shape \(3,\)"):
         explain(model, rivers.graph, rivers.hidden, {0: 2}, rivers.vocabulary, allowed={1: np.ones(3, bool)})
+
+
+def test_any_number_of_objects_is_one_question(toy):
+    # 40 rivers flow through e41; which of them x is on, one question tells.
+    graph = toy.graph_of([(river, 0, 41) for river in range(40)], 43, 2)
+    weights = np.ones((2, 43, 43))
+    weights[1, 42, 39] = 50.0
+    model = toy.FactorModel(weights)
+    query = BoundQuery((TARGET, HIDDEN, 41), ((0, 1, 1), (1, 0, 2)), (0,), ("x", "r", ""))
+    found = witness.find(graph, query, {0: 42}, Asker(model))
+    assert (found.nodes[1], found.stored, found.is_complete) == (39, (False, True), True)
+    assert {(asked.nodes, asked.edges) for asked in model.asked} == {((42, TARGET), ((0, 1, 1),))}
+
+
+def test_the_same_fact_for_two_patterns_is_listed_once(toy, rivers):
+    model = toy.FactorModel(rivers.weights)
+    query = BoundQuery((TARGET, TARGET), ((0, 0, 1), (1, 0, 0)), (0, 1), ("a", "b"))
+    why = explain(model, rivers.graph, query, {0: 3, 1: 3}, rivers.vocabulary, views=["witness"])
+    assert [link.pattern for link in why.witness.missing] == [0, 1]
+    assert [line for line in why.to_text().splitlines() if "missing " in line][1:] == [
+        "  1, 2  missing   0.14  Bonn am Rhein flows_through Bonn am Rhein"
+    ]
+
+
+def test_what_was_found_in_answering_is_what_is_explained(toy, rivers):
+    model = toy.FactorModel(rivers.weights)
+    by_elbe = search.Evidence(filled=((1, 1),), is_complete=False)
+    found = witness.find(
+        rivers.graph, rivers.hidden, {0: 2}, Asker(model, lambda links: [0.5] * len(links)), None, by_elbe
+    )
+    assert found.nodes == (2, 1, 5, 6)
+    assert (found.stored, found.probabilities) == ((False, True, False), (0.5, 1.0, 0.5))
+    assert not found.is_complete

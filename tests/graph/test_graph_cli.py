@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,6 +91,42 @@ def test_unseen_entities_are_kept_and_told(file: File, tmp_path: Path, capsys: p
     assert code == 0
 
 
+def test_a_folder_with_train_alone_is_cut_as_asked(
+    file: File, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = file("d/train.txt", TRIPLES).parent
+    file("d/valid.txt", "")
+    code, text, _ = run(capsys, "import", source, "--out", tmp_path / "g", "--split", "0.1,0.2", "--json")
+    assert code == 0
+    report = json.loads(text)
+    total = sum(report["triples"].values())
+    assert (report["triples"]["valid"], report["triples"]["test"]) == (round(total * 0.1), round(total * 0.2))
+    file("d/test.txt", "e0\tr0\te19\n")
+    code, text, errors = run(capsys, "import", source, "--out", tmp_path / "h")
+    assert code == 0
+    assert "as the files give them" in text
+    assert "note: the valid split is empty" in errors
+
+
+def test_the_standard_input(file: File, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "biqe", "import", "-", "--format", "tsv", "--out", str(tmp_path / "g")]
+    done = subprocess.run(command, input=TRIPLES.encode(), capture_output=True, timeout=120)
+    assert (done.returncode, b"of 0" in done.stderr) == (0, False), done.stderr
+    assert len(folder.load(tmp_path / "g").vocabulary.entities) == 20
+
+
+def test_a_flipped_byte_is_an_error_not_a_flood(file: File, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "g"
+    assert run(capsys, "import", file("g.tsv", TRIPLES), "--out", out)[0] == 0
+    data = bytearray((out / "train.npy").read_bytes())
+    data[-1] = 0x7F
+    (out / "train.npy").write_bytes(data)
+    code, _, errors = run(capsys, "stats", out)
+    assert code == 2
+    assert "is damaged: a triple has the object 2130706" in " ".join(errors.split())
+    assert "biqe doctor" in errors
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -99,6 +137,7 @@ def test_unseen_entities_are_kept_and_told(file: File, tmp_path: Path, capsys: p
         (["nowhere.tsv"], "does not exist"),
         (["bad.tsv"], "bad.tsv, line 2: 1 column where 3 are expected"),
         (["d", "--split", "0.1,0.1"], "has splits of its own"),
+        (["bad.tsv", "--seed", "-1"], "seed must be 0 or more. Got -1"),
         (["g.tsv", "--labels", "nolabels.tsv"], "labels file"),
     ],
 )
@@ -110,6 +149,7 @@ def test_bad_input_ends_with_code_2(
     file("g.tsv", TRIPLES)
     file("bad.tsv", "a\tr\tb\nnonsense\n")
     file("d/train.tsv", TRIPLES)
+    file("d/valid.tsv", "e0\tr0\te0\n")
     code, text, errors = run(capsys, "import", *arguments, "--out", "kg")
     assert (code, text) == (2, "")
     assert message in " ".join(errors.split())

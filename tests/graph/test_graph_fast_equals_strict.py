@@ -50,6 +50,7 @@ def outcome(data: bytes, format: str, *, fast: bool, block_bytes: int = 1 << 20,
         list(into.relations.names()),
         rows.tolist(),
         sorted(into.labels.items()),
+        list(into.labels.others()),
         asdict(into.counts),
     )
 
@@ -216,7 +217,24 @@ FIELDS = st.one_of(
     st.sampled_from(["a", "b", "c", "/m/0345h", "", " ", " a ", "#a", "é", "日本", "a\rb", "head", "tail", '"q"', "𝄞"]),
     st.text(st.characters(codec="utf-8", exclude_characters="\n\0"), max_size=12),
 )
+LITERALS = st.builds(
+    '{}"{}"{}{}'.format,
+    st.sampled_from(["", "", "", "x", " "]),
+    st.one_of(st.sampled_from(["", "x", 'a"b', "\\", '\\"', "\\u00e9", "\\uD800", "a\rb"]), FIELDS),
+    st.sampled_from(
+        ["", "@", "@en", "@de-AT", "@x-1", "@en_", "^^<http://a/b>", "^^<a>", "^^<http://a/ b>", "^^<http://a/\xa0b>"]
+        + ["^^<http://a/\u2003>", "^^<é:a>", "^^xsd:int", "^^x", "^^<>"]
+    ),
+    st.sampled_from(["", "", "", " ", '"', "\r"]),
+)
 ROWS = st.one_of(
+    st.builds(
+        "e{}\t{}\t{}".format,
+        st.integers(0, 9),
+        st.sampled_from(["r", "rdfs:label", LABEL, LABEL[1:-1], "alabel>"]),
+        LITERALS,
+    ),
+    st.builds("e{}\t{}\t{}".format, st.integers(0, 9), FIELDS, LITERALS),
     st.builds("e{}\tr{}\te{}".format, *[st.integers(0, 9)] * 3),
     st.builds("e{}\tr{}\te{}".format, *[st.integers(0, 9)] * 3),
     st.lists(FIELDS, min_size=3, max_size=3).map("\t".join),

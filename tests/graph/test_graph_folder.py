@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,13 +14,16 @@ import pytest
 from biqe.errors import InvalidOption, RunFailed, UnreadableFile
 from biqe.graph import folder
 from biqe.graph.knowledge_graph import Splits
+from biqe.graph.statistics import statistics
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
+
+ALIASES = ((0, "Rhein"), (1, "Cologne (DE)"))
 
 
 @pytest.fixture
 def splits() -> Splits:
-    vocabulary = Vocabulary(["Rhine", "Köln", "Elbe"], ["r", "s"], {1: "Cologne"}, {1: "city"})
+    vocabulary = Vocabulary(["Rhine", "Köln", "Elbe"], ["r", "s"], {1: "Cologne"}, {1: "city"}, ALIASES)
     return Splits(vocabulary, as_triples([(0, 0, 1), (2, 1, 1)]), as_triples([(1, 0, 0)]))
 
 
@@ -162,3 +166,59 @@ def test_damage_is_noticed(splits: Splits, tmp_path: Path) -> None:
         folder.load(broken("manifest.json", Path.unlink))
     with pytest.raises(UnreadableFile, match="does not exist"):
         folder.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("value", [2_000_000_000, -1, 3])
+@pytest.mark.parametrize("place", [(0, 0), (1, 1), (1, 2)])
+def test_ids_beyond_the_vocabulary_are_noticed(splits: Splits, tmp_path: Path, place: tuple, value: int) -> None:
+    folder.save(splits, tmp_path / "g")
+    rows = np.load(tmp_path / "g" / "train.npy")
+    rows[place] = value
+    np.save(tmp_path / "g" / "train.npy", rows)
+    with pytest.raises(UnreadableFile, match=f"a triple has the (subject|relation|object) {value}; ids go") as caught:
+        folder.load(tmp_path / "g")
+    assert "biqe doctor" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("row", [0, 1023, 1024, 4999, 5119, 5120, 5199])
+def test_ids_are_checked_in_every_row_of_a_long_array(tmp_path: Path, row: int) -> None:
+    rows = as_triples([(i % 50, i % 4, i // 50) for i in range(5200)])
+    assert len(rows) == 5200
+    folder.save(Splits(Vocabulary(map(str, range(104)), "rstu"), rows), tmp_path / "g")
+    assert len(folder.load(tmp_path / "g").train) == 5200
+    rows[row, 1] = 4
+    np.save(tmp_path / "g" / "train.npy", rows)
+    with pytest.raises(UnreadableFile, match="the relation 4; ids go from 0 to 3"):
+        folder.load(tmp_path / "g")
+
+
+def test_any_flipped_byte_is_noticed_or_harmless(splits: Splits, tmp_path: Path) -> None:
+    place = tmp_path / "g"
+    folder.save(splits, place)
+    for path in sorted(place.glob("*.npy")):
+        whole = path.read_bytes()
+        # Of the header, which is mostly blanks, a part.
+        for byte in (*range(0, 128, 13), *range(128, len(whole))):
+            path.write_bytes(whole[:byte] + bytes([whole[byte] ^ 0x90]) + whole[byte + 1 :])
+            with contextlib.suppress(UnreadableFile):
+                loaded = folder.load(place)
+                statistics(loaded)
+                vocabulary = loaded.vocabulary
+                assert len([*vocabulary.entities, *vocabulary.labels.items(), *vocabulary.aliases]) == 6
+                assert all(vocabulary.entities.find(name) in (None, id_) for id_, name in enumerate(("Rhine", "Köln")))
+        path.write_bytes(whole)
+
+
+def test_aliases_are_kept_and_folders_without_are_read(splits: Splits, tmp_path: Path) -> None:
+    assert list(splits.vocabulary.aliases) == [(0, "Rhein"), (1, "Cologne (DE)")]
+    folder.save(splits, tmp_path / "g")
+    loaded = folder.load(tmp_path / "g")
+    assert list(loaded.vocabulary.aliases) == list(splits.vocabulary.aliases)
+    assert loaded.fingerprint == splits.fingerprint
+    plain = Splits(Vocabulary(["Rhine", "Köln", "Elbe"], ["r", "s"]), splits.train)
+    folder.save(plain, tmp_path / "old")
+    assert not list((tmp_path / "old").glob("aliases*"))
+    manifest = json.loads((tmp_path / "old" / "manifest.json").read_text())
+    del manifest["aliases"]  # as folders were written before
+    (tmp_path / "old" / "manifest.json").write_text(json.dumps(manifest))
+    assert list(folder.load(tmp_path / "old").vocabulary.aliases) == []

@@ -78,6 +78,8 @@ def test_one_graph_in_every_format(
         assert named(graph) == EXPECTED
         labels = {graph.vocabulary.entities[entity]: label for entity, label in graph.vocabulary.labels.items()}
         assert labels == {E + "Rhine": "Rhine river", E + "Germany": "Deutschland"}
+        aliases = [(graph.vocabulary.entities[entity], text) for entity, text in graph.vocabulary.aliases]
+        assert aliases == [(E + "Rhine", text) for text in ("Rhein", "the Rhine", "Rhine again")]
         counts = graph.counts
         assert (counts.triples, counts.literals, counts.labels, counts.labels_unused) == (2, 7, 2, 1)
         assert counts.named_graph == in_graphs

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biqe.errors import InvalidOption
+from biqe.errors import InvalidOption, UnknownName
 from biqe.graph import folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.labels import Labels
@@ -16,6 +16,7 @@ from biqe.graph.search import find, local_name
 from biqe.graph.statistics import statistics, unseen_entities
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
+from biqe.query.bind import find_entity
 
 
 def test_exact_then_prefix_then_part() -> None:
@@ -98,3 +99,31 @@ def test_published_counts(benchmark_data, tmp_path: Path) -> None:
         assert graph.counts.duplicates == 0
     labels = folder.load(tmp_path / "FB15k-237").vocabulary.labels
     assert len(labels) == 14_515
+
+
+NAMES = ["http://ex.org/v#Rhine", "http://ex.org/v#Q2", "http://ex.org/v#Q3"]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_further_labels_lead_to_the_entity_and_are_not_shown(tmp_path: Path, stored: bool) -> None:
+    vocabulary = Vocabulary(
+        NAMES, ["r"], {0: "Rhine", 1: "Elbe", 2: "Rhin"}, None, [(0, "Rhein"), (0, "Rhin"), (1, "Labe")]
+    )
+    if stored:
+        folder.save(Splits(vocabulary, as_triples([(0, 0, 1)])), tmp_path / "g")
+        vocabulary = folder.load(tmp_path / "g").vocabulary
+    assert find(vocabulary, "rhein") == [(0, NAMES[0], "Rhine")]
+    assert find_entity("Rhein", vocabulary) == find_entity("rhein", vocabulary) == 0
+    assert find_entity("Labe", vocabulary) == 1
+    # What is the label of one entity is not made ambiguous by a further label of another.
+    assert find_entity("Rhin", vocabulary) == 2
+    with pytest.raises(UnknownName) as caught:
+        find_entity("Labee", vocabulary)
+    assert caught.value.hint == f"did you mean '{NAMES[1]}' (Labe)?"
+
+
+def test_an_entity_is_proposed_once() -> None:
+    vocabulary = Vocabulary(NAMES, ["r"], {0: "Rhine", 1: "Elbe"})
+    with pytest.raises(UnknownName) as caught:
+        find_entity("http://ex.org/v#Rhime", vocabulary)
+    assert (caught.value.hint or "").count(NAMES[0]) == 1

@@ -32,7 +32,7 @@ def test_split_is_a_partition_that_keeps_all_names_in_train(rows: list, shares: 
     assert set(parts.train[:, 1]) == set(graph.triples[:, 1])
     for part in (parts.train, parts.valid, parts.test):
         np.testing.assert_array_equal(part, as_triples(part))
-    wanted = [round(len(graph.triples) * share) for share in shares]
+    wanted = [max(round(len(graph.triples) * share), len(graph.triples) * share >= 0.5) for share in shares]
     assert len(parts.valid) <= wanted[0] or sum(wanted) > len(parts.valid) + len(parts.test)
     assert len(parts.valid) + len(parts.test) <= sum(wanted)
 
@@ -49,6 +49,29 @@ def test_dense_graphs_get_the_exact_shares() -> None:
 def test_a_chain_has_nothing_to_spare() -> None:
     parts = split(graph_of([(0, 0, 1), (2, 1, 3), (4, 2, 5)]), 0.3, 0.3)
     assert (len(parts.train), len(parts.valid), len(parts.test)) == (3, 0, 0)
+
+
+@given(ROWS, st.integers(0, 5))
+def test_valid_is_empty_only_where_no_triple_can_be_spared(rows: list, seed: int) -> None:
+    graph = graph_of(rows)
+    triples = graph.triples
+    uses = [sum(entity in (s, o) for s, _, o in triples.tolist()) for entity in range(9)]
+    relation_uses = np.bincount(triples[:, 1], minlength=4)
+    spare = [row for row in triples.tolist() if min(uses[row[0]], uses[row[2]], relation_uses[row[1]]) > 1]
+    if len(triples) >= 10:
+        assert (len(split(graph, 0.05, 0.05, seed=seed).valid) > 0) == bool(spare)
+
+
+def test_ten_triples_give_one_each() -> None:
+    graph = graph_of([(i % 5, 0, (i * 3 + i // 5) % 5) for i in range(10)])
+    assert len(graph.triples) == 10
+    parts = split(graph, 0.05, 0.05)
+    assert (len(parts.train), len(parts.valid), len(parts.test)) == (8, 1, 1)
+
+
+def test_impossible_seed() -> None:
+    with pytest.raises(InvalidOption, match="seed must be 0 or more. Got -1"):
+        split(graph_of([(0, 0, 1)]), seed=-1)
 
 
 @pytest.mark.parametrize(("valid", "test"), [(-0.1, 0), (0, 1), (0.5, 0.5), (float("nan"), 0)])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
-from collections.abc import Callable
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -57,6 +61,68 @@ def test_csv_forms(file: File, content: str) -> None:
     assert named(read_graph([file("g.csv", content)])) == EXPECTED
 
 
+HEADER_ROWS = ["h r t", "s p o", "S R O", "source relation target", "FROM Rel To", "head relation tail",
+               "Head rel Tail", "subject predicate object", "Subject Relation Object"]  # fmt: skip
+
+
+@pytest.mark.parametrize("header", HEADER_ROWS)
+@pytest.mark.parametrize("name", ["g.tsv", "g.csv", "g.parquet"])
+def test_a_header_is_told_from_facts_in_every_table(file: File, name: str, header: str) -> None:
+    columns = dict(zip(header.split(), [["Rhine"], ["flows_through"], ["Germany"]], strict=True))
+    columns = {"note": ["x"], **dict(reversed(columns.items()))}
+    path = file(name, b"")
+    if name == "g.parquet":
+        pq.write_table(pa.table(columns), path)
+    else:
+        mark = "\t" if name == "g.tsv" else ","
+        path.write_text("\n".join([mark.join(columns), mark.join(cell for (cell,) in columns.values())]))
+    for fast in (False, True):
+        graph = read_graph([path], fast=fast)
+        assert named(graph) == {("Rhine", "flows_through", "Germany")}
+        assert graph.counts.ignored_columns == ["note"]
+
+
+@pytest.mark.parametrize("row", ["head relation object", "s r t", "source p to", "h h t", "relation target sources"])
+def test_names_of_different_headers_are_a_fact(file: File, row: str) -> None:
+    assert named(read_graph([file("g.tsv", row.replace(" ", "\t"))])) == {tuple(row.split())}
+
+
+LITERALS = ['"Rhein"@de', '"x"@de-CH-1996', '"1"^^<http://www.w3.org/2001/XMLSchema#integer>', '"1"^^xsd:int',
+            '"say \\"hi\\""@en', '"he "said" so"@en', '""@en', '"' + "x" * 70_000 + '"@en']  # fmt: skip
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("literal", LITERALS)
+def test_literals_in_tsv_are_counted_and_left_out(file: File, literal: str, fast: bool) -> None:
+    graph = read_graph([file("g.tsv", f"a\tr\tb\na\tname\t{literal}\r\nb\tr\ta\n")], fast=fast)
+    assert named(graph) == {("a", "r", "b"), ("b", "r", "a")}
+    assert (graph.counts.literals, len(graph.vocabulary.relations)) == (1, 1)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("name", ['"Rhine"', '"', '""', '"a"b', 'x"1"@en', '"a"@', '"a"^^int', '"a"@en '])
+def test_other_quotation_marks_in_tsv_are_part_of_a_name(file: File, name: str, fast: bool) -> None:
+    graph = read_graph([file("g.tsv", f"a\tr\tb\na\tr\t{name}\n")], fast=fast)
+    assert named(graph) == {("a", "r", "b"), ("a", "r", name)}
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("relation", ["rdfs:label", "<http://www.w3.org/2000/01/rdf-schema#label>"])
+def test_labels_in_tsv(file: File, relation: str, fast: bool) -> None:
+    text = f'a\tr\tb\na\t{relation}\t"Rh\\u00edn"@es\nb\t{relation}\t"the  \\"B\\""@en\n'
+    assert dict(read_graph([file("g.tsv", text)], fast=fast).vocabulary.labels) == {0: "Rhín", 1: 'the "B"'}
+
+
+def test_a_literal_in_csv_is_quoted_once_more(file: File) -> None:
+    graph = read_graph([file("g.csv", 'a,r,b\na,name,"""Rhein, der""@de"\n')])
+    assert (named(graph), graph.counts.literals) == ({("a", "r", "b")}, 1)
+
+
+def test_csv_fields_that_are_no_names_may_be_long_and_run_over_lines(file: File) -> None:
+    text = 'head,relation,tail,note\na,r,b,"one\ntwo"\nb,r,a,' + "x" * 200_000 + "\n"
+    assert named(read_graph([file("g.csv", text)])) == {("a", "r", "b"), ("b", "r", "a")}
+
+
 def test_csv_quoting_keeps_commas_quotes_and_hashes(file: File) -> None:
     graph = read_graph([file("g.csv", '"a,b","says ""hi""",c#d\n"#x",r,c#d\n')])
     assert named(graph) == {("a,b", 'says "hi"', "c#d"), ("#x", "r", "c#d")}
@@ -102,6 +168,24 @@ def test_parquet_columns_by_name_and_integer_names(tmp_path: Path) -> None:
     assert graph.counts.ignored_columns == ["weight"]
 
 
+def test_parquet_names_in_every_form_of_text(tmp_path: Path) -> None:
+    kinds = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int32(), pa.string()),
+             pa.dictionary(pa.int8(), pa.large_string()), pa.string_view(), pa.binary_view()]  # fmt: skip
+    for kind in kinds:
+        text = pa.array(["Köln", "b", "Köln"])
+        if pa.types.is_dictionary(kind):
+            column = text.cast(kind.value_type).dictionary_encode()
+        else:
+            column = text.cast(kind)
+        pq.write_table(pa.table({"h": column, "r": column, "t": column}), tmp_path / "g.parquet")
+        assert named(read_graph([tmp_path / "g.parquet"])) == {("Köln",) * 3, ("b",) * 3}, kind
+    latin = pa.array(["K\xf6ln".encode("latin-1")])
+    pq.write_table(pa.table({"h": latin, "r": latin, "t": latin}), tmp_path / "g.parquet")
+    with pytest.raises(UnreadableFile, match="cannot be read as text") as caught:
+        read_graph([tmp_path / "g.parquet"])
+    assert "UTF-8" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -139,7 +223,9 @@ BAD = [
     ("g.csv", 'a,r,b\n"a"x,r,b\n', 2, "not valid CSV"),
     ("g.csv", "a,r,b\na,,b\n", 2, "the relation is empty"),
     ("g.csv", "head,relation,tail,x\na,r,b\n", 2, "3 columns where 4"),
-    ("g.csv", "a,r,b\n" + "x" * 200_000 + ",r,b\n", 2, "field"),
+    ("g.csv", "a,r,b\n" + "x" * 200_000 + ",r,b\n", 2, "the subject has 200,000 bytes"),
+    ("g.csv", 'a,r,b\n"a\nc",r,b\n', 2, "the subject runs over the end of the line"),
+    ("g.tsv", 'a\tr\tb\n\tr\t"1"^^<http://e/int>\n', 2, "the subject is empty"),
 ]
 
 
@@ -193,6 +279,77 @@ def test_folder_with_splits_and_labels(file: File) -> None:
     assert dict(graph.vocabulary.descriptions) == {0: "first letter"}
     assert (graph.counts.duplicates, graph.counts.labels, graph.counts.labels_unused) == (1, 2, 1)
     assert graph.prefixes == {"": ""}
+
+
+@pytest.mark.parametrize("empty", [b"", b"\n\n", b"# nothing yet\n", gzip.compress(b""), b"head\trelation\ttail\n"])
+def test_an_empty_split_counts_as_none(file: File, empty: bytes) -> None:
+    folder = file("g/valid.txt", empty).parent
+    file("g/train.txt", "a\tr\tb\nb\tr\ta\n")
+    assert not read_graph([folder]).has_splits
+    file("g/test.txt", "a\tr\ta\n")
+    graph = read_graph([folder])
+    assert graph.has_splits
+    assert [len(graph.splits[split].triples) for split in ("train", "valid", "test")] == [2, 0, 1]
+    file("g/train.txt", empty)
+    with pytest.raises(BiqeError, match=r"train.txt (is empty|holds no triple)"):
+        read_graph([folder])
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Callable[[list[bytes]], Path]]:
+    """Function that writes pieces into a pipe, one after the other, and returns its path."""
+    writers = []
+
+    def write(pieces: list[bytes]) -> Path:
+        path = tmp_path / f"pipe{len(writers)}"
+        os.mkfifo(path)
+
+        def run() -> None:
+            with contextlib.suppress(BrokenPipeError), path.open("wb", buffering=0) as stream:
+                for piece in pieces:
+                    stream.write(piece)
+                    time.sleep(0.01)
+
+        writers.append(threading.Thread(target=run, daemon=True))
+        writers[-1].start()
+        return path
+
+    yield write
+    for writer in writers:
+        writer.join(5)
+
+
+PIPED = "h\tr\tt\n" + "".join(f"e{i}\tr\te{i * 7 % 1000}\n" for i in range(5000))
+
+
+@pytest.mark.parametrize("fast", [None, True])
+def test_pipes(file: File, pipe: Callable[[list[bytes]], Path], fast: bool | None) -> None:
+    data = PIPED.encode()
+    wanted = read_graph([file("g.tsv", data)]).splits.fingerprint
+    packed = gzip.compress(data)
+    for pieces in (
+        [data],
+        [data[:1], data[1:4], data[4:]],
+        [packed],
+        [packed[:1], packed[1:]],
+        [b"\xef\xbb\xbf", data],
+    ):
+        told: list[int] = []
+        graph = read_graph([pipe(pieces)], format="tsv", fast=fast, advance=told.append)
+        assert graph.splits.fingerprint == wanted
+        assert sum(told) == sum(map(len, pieces))
+    turned = pipe([b"t\tr\th\nb\tr\ta\n"])
+    assert named(read_graph([turned], format="tsv", fast=fast, labels=pipe([b"a\tAlpha\n"]))) == {("a", "r", "b")}
+    turtle = pipe([b"@prefix : <http://e/> . :a :r", b" :b ."])
+    assert named(read_graph([turtle], format="ttl", fast=fast)) == {("http://e/a", "http://e/r", "http://e/b")}
+
+
+@pytest.mark.parametrize("format", ["parquet", "rdfxml"])
+def test_formats_that_pipes_cannot_have(tmp_path: Path, format: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UnreadableFile, match="pipe or a device") as caught:
+        read_graph([tmp_path / "pipe"], format=format)
+    assert "file first" in (caught.value.hint or "")
 
 
 def test_folder_without_splits_reads_all_files(file: File) -> None:

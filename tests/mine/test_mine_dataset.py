@@ -183,6 +183,13 @@ def test_a_graph_without_walks_is_refused():
         mine(splits_of([(0, 0, 1)]), SMALL)
 
 
+@pytest.mark.parametrize("dags", [0, 50])
+def test_no_paths_leave_nothing_to_mine(splits, dags):
+    with pytest.raises(EmptyResult, match="nothing to mine") as refused:
+        mine(splits, MineConfig(paths=0, dags=dags))
+    assert "--paths" in refused.value.hint
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

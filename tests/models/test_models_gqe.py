@@ -139,10 +139,12 @@ SCORES = [
     {"projection": "transe", "loss": "log_sigmoid"},
     {"projection": "distmult", "loss": "margin"},
     {"projection": "distmult", "loss": "softmax"},
+    {"projection": "distmult", "loss": "softmax", "score": "dot"},
 ]
+SCORINGS = ("distance", "cosine", "cosine", "dot")
 
 
-@pytest.mark.parametrize(("options", "scoring"), list(zip(SCORES, ("distance", "cosine", "dot"), strict=True)))
+@pytest.mark.parametrize(("options", "scoring"), list(zip(SCORES, SCORINGS, strict=True)))
 def test_scores_are_log_probabilities_of_the_equations(options, scoring):
     model = build(**options)
     assert model.config.scoring == scoring

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from biqe.errors import BiqeError, UnknownName
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bind_question import bind_question
-from biqe.query.complete import KEYWORDS, complete, is_finished
+from biqe.query.complete import KEYWORDS, begins_clause, complete, complete_as_typed, is_finished, with_clauses
 from biqe.query.expression import Matches, NameOf, OneOf, variables
 from biqe.query.sparql import parse_question
 
@@ -31,6 +33,18 @@ PREFIXES = {"": "http://e.org/", "wd": "http://w.org/"}
         ("</m", ["</m/027rn>"]),
         (":nothing", []),
         ("fil", ["FILTER"]),
+        (":flows_through/:fl", [":flows_through/:flows_through"]),
+        (":flows_through/^:fl", [":flows_through/^:flows_through"]),
+        ("^:fl", ["^:flows_through"]),
+        (":flows_through/</m", [":flows_through/</m/027rn>"]),
+        ("<flows_through>/:fl", ["<flows_through>/:flows_through"]),
+        ("?x!=:Bo", ["?x!=:Bonn"]),
+        (":flows_through/", []),
+        (":flows_through/sel", []),
+        (":a\\/:fl", []),
+        (":/m", ["</m/027rn>"]),
+        ("<New%20Y", ["<New%20York>"]),
+        ("<%20", []),
         ("?x", []),
         ("", []),
     ],
@@ -54,6 +68,38 @@ def test_names_of_a_graph_with_prefixes(word: str, found: list[str]) -> None:
     assert complete(word, IRIS, PREFIXES) == found
 
 
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        (":Rh", [":Rhine", ":Rhône"]),
+        (":rh", []),
+        (":Rhei", []),
+        (":f", [":flows_through"]),
+        (":", [":flows_through"]),
+        (":New", []),
+        ("<New", ["<New%20York>"]),
+        ("<New%20", ["<New%20York>"]),
+        (":flows_through/:Rhi", [":flows_through/:Rhine"]),
+        ("SEL", ["SELECT"]),
+        ("sel", []),
+    ],
+)
+def test_what_begins_as_it_was_typed(word: str, found: list[str]) -> None:
+    assert complete_as_typed(word, TOWN) == found
+
+
+def test_all_that_begins_as_it_was_typed() -> None:
+    many = Vocabulary([f"{letter}ity{number}" for number in range(500) for letter in "cC"], ["r"])
+    assert complete_as_typed(":C", many) == [f":City{number}" for number in range(500)]
+    assert complete_as_typed(":Rh", IRIS, PREFIXES) == [":Rhine"]
+    assert complete_as_typed("wd:q", IRIS, PREFIXES) == []
+
+
+@given(st.text(max_size=30))
+def test_nothing_else_begins_as_it_was_typed(word: str) -> None:
+    assert set(complete_as_typed(word, TOWN)) == {text for text in complete(word, TOWN) if text.startswith(word)}
+
+
 def test_what_is_offered_can_be_asked() -> None:
     for vocabulary, prefixes in ((TOWN, None), (IRIS, PREFIXES)):
         offered = {text for letter in "abflnrRq" for text in complete(f":{letter}", vocabulary, prefixes)}
@@ -72,7 +118,8 @@ def test_no_more_than_the_limit() -> None:
 @given(st.text(max_size=30))
 def test_any_word(word: str) -> None:
     for offered in complete(word, TOWN):
-        assert offered in KEYWORDS or offered[0] in ":<" or offered.endswith(":")
+        last_step = offered[re.match(r"(?:.*[/|^!=])?", word, re.DOTALL).end() :]
+        assert offered in KEYWORDS or offered.endswith(":") or offered[0] in ":<" or last_step[0] in ":<"
 
 
 @pytest.mark.parametrize(
@@ -86,10 +133,44 @@ def test_any_word(word: str) -> None:
         ("SELECT ?x { ?x :p ?y } }", True),
         ("SELECT ?x", False),
         ("", False),
+        ("SELECT ?x { ?x :p ?y } LIMIT", False),
+        ("SELECT ?x { ?x :p ?y } LIMIT 3", True),
+        ("SELECT ?x { ?x :p ?y } ORDER BY", False),
+        ("SELECT ?x { ?x :p ?y } HAVING (COUNT(*)", False),
+        ("SELECT ?x { ?x :p ?y } VALUES ?x {", False),
+        ("SELECT (COUNT(* AS ?n) { ?x :p ?y }", True),
+        ("CONSTRUCT { ?x :p ?y }", False),
+        ("CONSTRUCT { ?x :p ?y } WHERE", False),
+        ("CONSTRUCT { ?x :p ?y } WHERE { ?y :p ?x }", True),
+        ("CONSTRUCT WHERE { ?x :p ?y }", True),
+        ("LIMIT 3", True),
+        ("ORDER BY", False),
+        ("VALUES ?x", False),
+        ("values ?x { :a }", True),
     ],
 )
 def test_the_end_of_a_query(text: str, finished: bool) -> None:
     assert is_finished(text) == finished
+
+
+QUERY = "SELECT ?x { { SELECT ?x { ?x :p ?limit } LIMIT 9 } }"
+
+
+@pytest.mark.parametrize(
+    ("query", "clauses", "expected"),
+    [
+        ("", "LIMIT 1", "LIMIT 1"),
+        ("LIMIT 1", "LIMIT 2", "LIMIT 2"),
+        ("LIMIT 1", "order by desc(?x)", "order by desc(?x) LIMIT 1"),
+        ("ORDER BY ?x", "LIMIT 1 OFFSET 2", "ORDER BY ?x LIMIT 1 OFFSET 2"),
+        ("LIMIT 1 # the first", "OFFSET 3", "LIMIT 1 OFFSET 3"),
+        ("GROUP BY ?x LIMIT 1", "HAVING (COUNT(*) > 1)", "GROUP BY ?x HAVING (COUNT(*) > 1) LIMIT 1"),
+        ("VALUES ?x { :limit :b }", "LIMIT 1", "LIMIT 1 VALUES ?x { :limit :b }"),
+    ],
+)
+def test_a_clause_that_is_added(query: str, clauses: str, expected: str) -> None:
+    assert begins_clause(clauses) and not begins_clause(QUERY)
+    assert with_clauses(f"{QUERY} {query}", clauses) == f"{QUERY} {expected}"
 
 
 def test_conditions_are_bound_to_the_names_of_the_graph() -> None:

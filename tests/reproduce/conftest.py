@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,13 +73,6 @@ class Toy:
         return found.with_filters(complete=answer_sets(self.splits["complete"], found))
 
 
-@dataclass(frozen=True)
-class ToyFacts:
-    name: str
-    at_hand: bool
-    protocol: str = "cq"
-
-
 TOYS = {"toy-cq": "cq", "toy-q2b": "q2b", "toy-broken": "cq", "toy-absent": "cq", "toy-untested": "cq",
         "toy-dags": "cq"}  # fmt: skip
 
@@ -96,9 +90,8 @@ def registry(monkeypatch):
 
     monkeypatch.setattr(benchmarks, "names", lambda: list(TOYS), raising=False)
     monkeypatch.setattr(benchmarks, "open", open_, raising=False)
-    monkeypatch.setattr(
-        benchmarks, "describe", lambda name, *, data=None: ToyFacts(name, name != "toy-absent"), raising=False
-    )
+    absent = {"toy-absent": [Path("nowhere/toy/train.txt"), Path("nowhere/toy/valid.txt")]}
+    monkeypatch.setattr(benchmarks, "missing", lambda name, *, data=None: absent.get(name, []), raising=False)
     return opened
 
 

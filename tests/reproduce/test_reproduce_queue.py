@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from biqe.benchmarks import download
+from biqe.benchmarks.places import data_folder
 from biqe.errors import InvalidOption, RunFailed, UnknownName, UnreadableFile
 from biqe.reproduce import layout
 from biqe.reproduce import recipe as recipes
@@ -185,6 +187,41 @@ def test_a_damaged_queue_is_refused_with_the_way_out(content, places):
     assert "delete it and say --resume" in error.value.hint
 
 
+def as_written_before(places, table, name):
+    """The result and the run of a job as they were when defaults were no part of their settings."""
+    (job,) = expand(table, only=name)
+    runs = places.work / "runs"
+    (runs / job.run_name).rename(runs / job.older_run_name)
+    path = results.path_of(places.results, job)
+    data = json.loads(path.read_text())
+    data["settings"] |= {"model_config": dict(job.recipe.model_config), "train": dict(job.recipe.train)}
+    path.write_text(json.dumps(data))
+    return path, runs / job.older_run_name
+
+
+def test_older_results_and_runs_are_found(toy_recipes, registry, places, remembers, monkeypatch):
+    from biqe.models.biqe import BiQE
+
+    table = toy_recipes(one="toy-cq")
+    run(table, places, remembers())
+    path, older = as_written_before(places, table, "one")
+    figures_before = accuracy(figures(places, "toy/one/seed-0"))
+    watcher = remembers()
+    assert run(table, places, watcher, resume=True) == {"toy/one/seed-0": "done"}
+    assert watcher.told == [], "it counts as done"
+    path.unlink()
+    watcher = remembers()
+    run(table, places, watcher, resume=True)
+    assert ("doing", "training") not in watcher.told and list(older.parent.iterdir()) == [older]
+    assert accuracy(figures(places, "toy/one/seed-0")) == figures_before
+    # With another default neither is what the recipe asks for today.
+    monkeypatch.setattr(BiQE, "train_defaults", {**BiQE.train_defaults, "clip": 0.5})
+    watcher = remembers()
+    run(table, places, watcher, resume=True)
+    assert ("doing", "training") in watcher.told and len(list(older.parent.iterdir())) == 2
+    assert results.read(path).settings["train"]["clip"] == 0.5
+
+
 def test_a_leftover_of_a_kill_before_training_is_cleared(toy_recipes, registry, places, remembers):
     table = toy_recipes(one="toy-cq")
     (job,) = expand(table)
@@ -201,9 +238,66 @@ def test_two_processes_do_not_share_a_work_folder(toy_recipes, registry, places,
 
 def test_nothing_begins_where_no_data_is_at_hand(toy_recipes, registry, places, remembers):
     table = toy_recipes(one="toy-absent")
-    with pytest.raises(UnreadableFile, match="toy-absent are not at hand"):
+    with pytest.raises(
+        UnreadableFile, match="toy-absent are not at hand: train.txt, valid.txt must be put into nowhere"
+    ):
         run(table, places, remembers())
     assert not places.work.exists()
+
+
+def test_missing_files_that_have_an_address_are_fetched(toy_recipes, registry, places, remembers, monkeypatch):
+    there, asked = [False], []
+    remotes = [download.Remote("https://nowhere.invalid/a", f"toy/{file}", "", 25) for file in ("a.txt", "b.txt")]
+
+    def fetch(name, *, data, on_progress):
+        asked.append((name, data))
+        for remote in remotes:
+            on_progress(remote.place, 5, 25)
+            on_progress(remote.place, 25, 25)
+        there[0] = True
+        return []
+
+    monkeypatch.setattr(download, "remote_files", lambda name: remotes)
+    monkeypatch.setattr(download, "fetch", fetch)
+    missing = [data_folder(places.data) / remotes[1].place]
+    monkeypatch.setattr("biqe.benchmarks.missing", lambda name, *, data: [] if there[0] else missing)
+    table, watcher = toy_recipes(one="toy-cq"), remembers()
+    assert run(table, places, watcher) == {"toy/one/seed-0": "done"}
+    assert asked == [("toy-cq", None)]
+    assert [step for kind, step in watcher.told if kind == "doing"][:2] == [
+        "fetching toy/a.txt, 0.0 MB, 1 of at most 2",
+        "fetching toy/b.txt, 0.0 MB, 2 of at most 2",
+    ]
+    there[0] = False
+    asked.clear()
+    assert run(table, places, remembers(), resume=True) == {"toy/one/seed-0": "done"}
+    assert asked == [], "what is done needs no files"
+
+
+def test_files_of_which_some_have_no_address_are_not_fetched(toy_recipes, registry, places, remembers, monkeypatch):
+    remotes = [download.Remote("https://nowhere.invalid/a", "toy/a.txt", "", 25)]
+    monkeypatch.setattr(download, "remote_files", lambda name: remotes)
+    missing = [data_folder() / "toy" / file for file in ("a.txt", "b.txt")]
+    monkeypatch.setattr("biqe.benchmarks.missing", lambda name, *, data: missing)
+    monkeypatch.setattr(download, "fetch", lambda *_, **__: pytest.fail("in vain"))
+    with pytest.raises(UnreadableFile, match="a.txt, b.txt must be put into .*toy") as error:
+        run(toy_recipes(one="toy-cq"), places, remembers())
+    assert "biqe benchmarks toy-cq --fetch" in error.value.hint
+
+
+def test_a_fetch_that_fails_is_the_reason(toy_recipes, registry, places, remembers, monkeypatch):
+    remotes = [download.Remote("https://nowhere.invalid/a", "toy/a.txt", "", 25)]
+    monkeypatch.setattr(download, "remote_files", lambda name: remotes)
+    missing = {"toy-cq": [data_folder() / "toy" / "a.txt"]}
+    monkeypatch.setattr("biqe.benchmarks.missing", lambda name, *, data: missing.get(name, []))
+
+    def fetch(*_, **__):
+        raise UnreadableFile("a.txt could not be fetched", hint="put it at toy/a.txt")
+
+    monkeypatch.setattr(download, "fetch", fetch)
+    states = run(toy_recipes(one="toy-cq", two="toy-q2b"), places, remembers())
+    assert states == {"toy/one/seed-0": "not at hand", "toy/two/seed-0": "done"}
+    assert "could not be fetched; put it at toy/a.txt" in Queue(places.work)["toy/one/seed-0"].reason
 
 
 def test_a_wrong_option_is_refused_before_anything_is_trained(toy_recipes, registry, places, remembers):

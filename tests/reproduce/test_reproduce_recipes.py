@@ -8,6 +8,7 @@ from biqe.errors import InvalidOption, UnreadableFile
 from biqe.models import _catalogue
 from biqe.reproduce import recipe as recipes
 from biqe.reproduce.job import Job, expand
+from biqe.reproduce.view import view
 
 TABLES = recipes.names()
 ALL = [recipe for name in TABLES for recipe in recipes.load(name).recipes]
@@ -126,6 +127,76 @@ def test_analyses_share_the_trainings_of_their_tables():
     assert runs("no-future")["no-future"] != paths["biqe"]
 
 
+def test_defaults_are_part_of_what_is_averaged_and_of_the_run(monkeypatch):
+    from biqe.models import gqe
+
+    def gqe_job():
+        return Job(recipes.load("q2b-fb15k237").recipe("gqe"), 0)
+
+    before = gqe_job()
+    assert before.settings["model_config"]["width"] == 256 and before.settings["train"]["learning_rate"] == 3e-3
+    assert before.run_settings["train"] == before.settings["train"] and "seed" not in before.settings["train"]
+    monkeypatch.setattr(gqe.GQE, "train_defaults", {**gqe.GQE.train_defaults, "learning_rate": 1.0})
+    after = gqe_job()
+    assert after.digest != before.digest and after.run_name != before.run_name
+    assert after.older_run_name == before.older_run_name
+
+
+def test_what_it_starts_from_is_part_of_it_with_its_defaults(monkeypatch):
+    from biqe.models import cqd
+
+    def biqe_job():
+        return Job(recipes.load("q2b-fb15k237").recipe("biqe"), 0)
+
+    before = biqe_job()
+    assert before.settings["model_config"]["predictor_rank"] == before.settings["start_from"]["model_config"]["rank"]
+    monkeypatch.setattr(cqd.CQD, "train_defaults", {**cqd.CQD.train_defaults, "clip": 3.0})
+    assert biqe_job().run_name != before.run_name
+
+
+@pytest.mark.parametrize("recipe", ["cqd", "biqe"])
+def test_a_result_from_before_defaults_were_settings_still_counts(recipe, tmp_path, monkeypatch):
+    from biqe.models import _catalogue
+    from biqe.reproduce import result as results
+
+    def job():
+        return Job(recipes.load("q2b-fb15k237").recipe(recipe), 0)
+
+    now = job()
+    config = {"model": dict(now.settings["model_config"]), "train": {**now.settings["train"], "seed": 0}}
+    del config["train"]["softmax"]  # a setting that there was not then
+    short = {**now.settings, "model_config": now.model_config, "train": now.train}
+    if now.before is not None:
+        short["start_from"] = {**now.before.run_settings, "model_config": {}, "train": now.before.train}
+    path = tmp_path / "seed-0.json"
+    results.write(results.Result(now.recipe.table, recipe, 0, short, config=config), path)
+    assert results.read(path).settings != now.settings
+    assert results.done_as(path, job())
+    new = results.Result(now.recipe.table, recipe, 1, now.settings, config=config)
+    (ours,) = view(recipes.load("q2b-fb15k237"), [results.read(path), new]).blocks[TABLE.index(recipe)].ours
+    assert ours.seeds == (0, 1)
+    kind = _catalogue.class_of(recipe)
+    monkeypatch.setattr(kind, "train_defaults", {**kind.train_defaults, "clip": 7.0})
+    assert not results.done_as(path, job())
+
+
+TABLE = [recipe.name for recipe in recipes.load("q2b-fb15k237").recipes]
+
+
+@pytest.mark.parametrize("recipe", ALL, ids=lambda recipe: f"{recipe.table}/{recipe.name}")
+def test_a_quick_run_is_warm_before_it_ends(recipe):
+    if recipe.model is not None:
+        assert Job(recipe, 0, quick=True).settings["train"]["warmup_steps"] <= 10
+
+
+@pytest.mark.parametrize("table", ["q2b-fb15k237", "q2b-nell995"])
+def test_rows_of_cqd_say_where_they_are_not_as_published(table):
+    rows = {recipe.name: recipe for recipe in recipes.load(table).recipes}
+    assert Job(rows["cqd"], 0).settings["model_config"]["link"] == "counted" and "link=counted" in rows["cqd"].note
+    assert "published" in rows["cqd"].note
+    assert "for test, train and valid" in rows["cqd-known"].note, "as work._known does"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message", "hint"),
     [
@@ -182,7 +253,9 @@ def test_a_recipe_may_start_from_another_that_is_no_row(toy_recipes):
     toy_recipes(one="toy-cq")
     folder = recipes.FOLDER / "toy"
     text = (folder / "one.toml").read_text()
-    (folder / "_links.toml").write_text(text.replace('model = "biqe"', 'model = "cqd"'))
+    of_biqe = "[model_config]\nwidth = 16\nlayers = 1\nheads = 2\nfeed_forward = 32\n"
+    links = text.replace('model = "biqe"', 'model = "cqd"').replace(of_biqe, "[model_config]\nrank = 8\n")
+    (folder / "_links.toml").write_text(links)
     (folder / "one.toml").write_text(text.replace('label = "ONE"', 'start_from = "_links"'))
     table = recipes.load("toy")
     assert [recipe.name for recipe in table.recipes] == ["one"]
@@ -190,6 +263,7 @@ def test_a_recipe_may_start_from_another_that_is_no_row(toy_recipes):
     assert job.before.recipe.model == "cqd" and job.before.seed == 3
     plain = Job(recipes.load("toy").recipes[0].__class__(**{**vars(table.recipes[0]), "start_from": None}), 3)
     assert plain.run_name != job.run_name
+    assert job.settings["model_config"]["predictor_rank"] == 8, "it makes room for what it starts from"
 
 
 def test_settings_and_not_the_seed_decide_what_is_averaged(toy_recipes):

@@ -76,8 +76,11 @@ BiQE       published  0.439 0.281 0.239 0.333 0.474 0.110 0.177 0.293
 
 Protocol q2b: hard answers, every other answer filtered, each query weighs the
   same. ip and pi are never trained on.
-CQD, known: Links that the training graph holds count as 1 when a query is
-  solved; published CQD does not do this.
+CQD-Beam: Links are as true as link=counted says, from the softmax and the
+  number of known tails (train; for test, train and valid), where the published
+  beam search takes the scores themselves (link=raw).
+CQD, known: Links that are known before the split (train; for test, train and
+  valid) count as 1 when a query is solved; published CQD does not do this.
 BiQE: Starts from the link predictor of the row CQD-Beam, whose training time is
   not in its own.
 Published: Kotnis, Lawrence and Niepert 2021, table "HITS@3 comparison between

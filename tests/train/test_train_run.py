@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from biqe.cli import main, train
 from biqe.errors import BiqeError, EmptyResult, InvalidOption, RunFailed, UnreadableFile, VocabularyMismatch
 from biqe.graph import folder as graphs
 from biqe.graph.knowledge_graph import Splits
@@ -108,11 +109,14 @@ def test_killed_and_resumed_is_the_same_to_the_bit(uninterrupted, graph_folder, 
         wait_for(lambda kill=kill: steps_in(run) > kill, process)
         process.send_signal(how)
         process.communicate(timeout=60)
+        stopped = not checkpoint.read_place(checkpoint.latest(run / "checkpoints")).finished
+        if how != signal.SIGKILL and kill == 0:  # a later one may come before the loop has begun again
+            assert process.returncode == (128 + how if stopped else 0), "as shells count"
         if how == signal.SIGKILL:
             assert process.returncode == -signal.SIGKILL
             # As if it had died while a checkpoint was being written.
             (run / "checkpoints" / ".step-000000999.safetensors.partial").write_bytes(b"half of it")
-        if checkpoint.read_place(checkpoint.latest(run / "checkpoints")).finished:
+        if not stopped:
             break  # it was quicker than the signal
         process = biqe("train", "--resume", run)
     else:
@@ -242,17 +246,98 @@ def test_a_wrong_option_leaves_nothing_behind(graph_folder, tmp_path, quiet, set
     assert not (tmp_path / "run").exists()
 
 
-def test_a_graph_without_validation_is_told(graph_folder, tmp_path, quiet, settings_of, tiny):
+@pytest.fixture
+def train_only(graph_folder, tmp_path):
+    """The town without a validation split."""
     splits = graphs.load(graph_folder)
     graphs.save(Splits(splits.vocabulary, splits.train), tmp_path / "g")
-    with pytest.raises(EmptyResult, match="no validation split"):
-        session.start(
-            str(tmp_path / "g"),
-            tmp_path / "run",
-            train_config=settings_of(epochs=1),
-            model_options=tiny,
-            listener=quiet,
+    return tmp_path / "g"
+
+
+def test_a_graph_without_validation_keeps_the_last_weights_and_says_so(train_only, tmp_path, quiet, settings_of, tiny):
+    notes = []
+    config = settings_of(epochs=2, patience=1, average=0.0)
+    out = tmp_path / "run"
+    result = session.start(
+        str(train_only), out, train_config=config, model_options=tiny, listener=quiet, note=notes.append
+    )
+    assert (result.reason, result.validated, result.metrics, quiet.validations) == ("finished", False, {}, [])
+    assert len(notes) == 1 and "no validation split" in notes[0] and "--split" in notes[0]
+    events = Run.open(out).trace()
+    assert sum(event["event"] == "kept" for event in events) == 4, "as often as it would have been validated"
+    last, kept = final_state(out), load_file(out / "model" / "weights.safetensors")
+    for name, tensor in kept.items():
+        assert np.array_equal(last[f"model.{name}"], tensor), name
+    assert "circle" not in (out / "run.svg").read_text()
+
+
+def test_the_command_trains_without_validation(train_only, tmp_path, capsys):
+    words = ["train", train_only, "--out", tmp_path / "run", *ARGUMENTS, "--json"]
+    assert main([str(word) for word in words]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["best"] is None
+    assert "note: the graph has no validation split" in err
+    assert main(["ask", str(tmp_path / "run"), "SELECT ?t WHERE { :street3 :in ?t }"]) == 0
+
+
+def test_a_refused_run_can_be_asked_for_again(graph_folder, tmp_path, quiet, settings_of, tiny, monkeypatch):
+    """Whatever refuses it, before the folder is made or after, nothing is left in the way of the next try."""
+    out = tmp_path / "run"
+
+    def refuse(*any_, **more):
+        raise EmptyResult("nothing to validate with")
+
+    def start():
+        return session.start(
+            str(graph_folder), out, train_config=settings_of(epochs=0.2), model_options=tiny, listener=quiet
         )
+
+    for place in ("validation", "Stream"):
+        with monkeypatch.context() as patch:
+            patch.setattr(session, place, refuse)
+            with pytest.raises(EmptyResult, match="nothing to validate"):
+                start()
+        assert not out.exists()
+    assert start().reason == "finished"
+
+
+def test_a_run_that_fails_on_the_way_is_not_thrown_away(graph_folder, tmp_path, quiet, settings_of, tiny):
+    out = tmp_path / "run"
+    quiet.validated = lambda facts: (_ for _ in ()).throw(EmptyResult("on the way"))
+    with pytest.raises(EmptyResult, match="on the way"):
+        session.start(str(graph_folder), out, train_config=settings_of(epochs=1), model_options=tiny, listener=quiet)
+    assert (out / "run.json").exists() and (out / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--minutes", "99", "--seed", "5"], "--minutes, --seed"),
+        (["--seed", "0"], "--seed"),  # even where it is the default
+        (["--fixed", "-O", "dropout=0.2", "--json"], "--online/--fixed, --option"),
+        (["--out", "x"], "--out"),
+        (["g"], "GRAPH"),
+    ],
+)
+def test_resume_names_the_options_that_it_does_not_take(uninterrupted, words, named, capsys):
+    assert main(["train", "--resume", str(uninterrupted), *words]) == 2
+    out, err = capsys.readouterr()
+    said = " ".join(err.split())
+    assert out == "" and f"Got {named}" in said and "hint:" in said and "has finished" not in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_stopped_run_says_so_by_its_exit_code(graph_folder, tmp_path, monkeypatch, capsys, number, words):
+    monkeypatch.setattr(train._Display, "validated", lambda self, facts: signal.raise_signal(number))
+    out = tmp_path / "run"
+    assert main([str(word) for word in ["train", graph_folder, "--out", out, *ARGUMENTS, *words]]) == 128 + number
+    said, _ = capsys.readouterr()
+    if words:
+        assert json.loads(said)["reason"] == "interrupted"
+    else:
+        assert "interrupted after" in " ".join(said.split()) and "--resume" in said
+    assert not checkpoint.read_place(checkpoint.latest(out / "checkpoints")).finished
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "other"}', '{"format": "biqe-run", "version": 9}',
@@ -291,8 +376,9 @@ def test_early_stop(graph_folder, tmp_path, quiet, settings_of, tiny):
     ],
 )
 def test_settings_are_checked(values, complaint):
-    with pytest.raises(InvalidOption, match=complaint):
+    with pytest.raises(InvalidOption, match=complaint) as refused:
         TrainConfig(**values)
+    assert refused.value.hint
 
 
 def test_the_command_refuses_bad_words(tmp_path):

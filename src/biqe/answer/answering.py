@@ -12,15 +12,18 @@ from biqe.answer.config import AskConfig
 from biqe.answer.evidence import Evidence
 from biqe.answer.joint import joint_of
 from biqe.answer.predicted import Predictor, Restricted
+from biqe.answer.propose import LISTED_ROWS
 from biqe.answer.rank import closed
-from biqe.errors import InvalidOption
-from biqe.exact.answers import holds, tuples
+from biqe.errors import BiqeError, InvalidOption
+from biqe.exact.answers import MAX_ROWS, holds, tuples
+from biqe.exact.conditioned import passing
 from biqe.exact.filters import Filters, columns_of
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bind_question import BoundBranch, BoundQuestion
 from biqe.query.bound import BoundQuery
 from biqe.query.question import PROBABILITY
 
+TOO_MANY = "the query has more matches on this graph than its conditions can be checked for"
 COUNTED_ROWS = 1_000
 """Predicted rows whose probabilities are added up for COUNT."""
 
@@ -29,14 +32,16 @@ def rows_of(graph: Graph, question: BoundQuestion, predictor: Predictor | None, 
     """The rows of a SELECT: all sides of its UNION, in its order, and no more than it asks for."""
     if len(question.branches) > 1:
         _refuse_coverage(config, "a UNION")
-    asked = config
+    # What OFFSET skips is listed, too: ``top`` counts rows from there. ORDER BY orders the same rows on every page.
+    skipped = 0 if question.order else question.offset
+    listed = asked = replace(config, top=min(config.top + skipped, max(config.top, LISTED_ROWS)))
     if len(question.branches) > 1 and config.mode == "predicted":
         # A row that one side knows is no prediction of another; so known rows are looked up, and dropped at the end.
-        asked = replace(config, mode="both")
+        asked = replace(listed, mode="both")
     merged = merge(_sides(graph, question, predictor, asked), asked)
-    if asked is not config:
+    if asked is not listed:
         merged = _taken(merged, np.zeros(0, np.int64), np.arange(len(merged.predicted)))
-    return _arranged(graph, merged, question)
+    return _arranged(graph, merged, question, None if config.coverage is not None else config.top)
 
 
 def _refuse_coverage(config: AskConfig, what: str) -> None:
@@ -65,8 +70,8 @@ def _sides(
     ]
 
 
-def _arranged(graph: Graph, rows: Combined, question: BoundQuestion) -> Combined:
-    """The rows by ORDER BY, known and predicted ones each among themselves, then cut by OFFSET and LIMIT."""
+def _arranged(graph: Graph, rows: Combined, question: BoundQuestion, top: int | None) -> Combined:
+    """The rows by ORDER BY, known and predicted ones each among themselves, then cut by OFFSET, LIMIT and ``top``."""
     known, predicted = np.arange(len(rows.known)), np.arange(len(rows.predicted))
     if question.order or len(question.branches) > 1:
         known = _ordered(graph, rows.known, np.ones(len(rows.known)), question)
@@ -78,7 +83,7 @@ def _arranged(graph: Graph, rows: Combined, question: BoundQuestion) -> Combined
     shown = np.arange(count + len(predicted))[start:stop]
     cut = rows.known_complete and int((shown < count).sum()) == count
     return replace(
-        _taken(rows, known[shown[shown < count]], predicted[shown[shown >= count] - count]), known_complete=cut
+        _taken(rows, known[shown[shown < count]], predicted[shown[shown >= count][:top] - count]), known_complete=cut
     )
 
 
@@ -115,7 +120,8 @@ def _taken(rows: Combined, known: NDArray[np.integer], predicted: NDArray[np.int
 
 
 def verdict(graph: Graph, question: BoundQuestion, predictor: Predictor | None, config: AskConfig) -> Combined:
-    """ASK: one row without columns, known or predicted; none where nothing speaks for it.
+    """ASK: one row without columns, known or predicted; none where nothing speaks for it. What the graph holds is true
+    in every mode.
 
     The probability is that of the side of the UNION which is most probable.
     """
@@ -125,8 +131,7 @@ def verdict(graph: Graph, question: BoundQuestion, predictor: Predictor | None, 
         wide = _known_match(graph, branch)
         if wide is not None:
             sides = (np.array([number], np.int64), np.zeros(0, np.int64))
-            shown = one if config.mode != "predicted" else empty
-            return Combined(shown, True, empty, np.zeros(0), known_wide=wide, branches=sides)
+            return Combined(one, True, empty, np.zeros(0), known_wide=wide, branches=sides)
     if predictor is None or config.mode == "known":
         return Combined(empty, True, empty, np.zeros(0))
     best: tuple[float, Evidence, int] | None = None
@@ -147,8 +152,9 @@ def _known_match(graph: Graph, branch: BoundBranch) -> NDArray[np.int32] | None:
     """(1, W) a match that passes the conditions; None where the graph has none."""
     if branch.is_plain:
         return np.zeros((1, 0), np.int32) if holds(graph, branch.query) else None
-    rows = tuples(graph, branch.wide)
-    passed = rows[Filters(branch.filters, graph.vocabulary).passes(columns_of(branch.wide, rows), len(rows))]
+    passed, complete = passing(graph, branch.wide, Filters(branch.filters, graph.vocabulary), 0, limit=1)
+    if not complete and len(passed) == 0:
+        raise BiqeError(TOO_MANY, hint="fix one of its variables")
     return passed[:1] if len(passed) else None
 
 
@@ -193,6 +199,9 @@ def count(graph: Graph, question: BoundQuestion, predictor: Predictor | None, co
 def _known_rows(graph: Graph, branch: BoundBranch) -> NDArray[np.int32]:
     if branch.is_plain:
         return tuples(graph, branch.query)
-    rows = tuples(graph, branch.wide)
-    passed = rows[Filters(branch.filters, graph.vocabulary).passes(columns_of(branch.wide, rows), len(rows))]
-    return np.unique(passed[:, : len(branch.query.targets)], axis=0)
+    filters = Filters(branch.filters, graph.vocabulary)
+    width = len(branch.query.targets)
+    passed, complete = passing(graph, branch.wide, filters, width, limit=MAX_ROWS, judged=2 * MAX_ROWS)
+    if not complete:
+        raise BiqeError(TOO_MANY, hint="fix one of its variables, or count in parts")
+    return passed[:, :width]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,8 @@ from biqe.answer.evidence import Evidence, IdLink
 from biqe.answer.predicted import Predictor
 from biqe.answer.propose import propose
 from biqe.exact.answers import tuples
-from biqe.exact.filters import Filters, columns_of
+from biqe.exact.conditioned import passing
+from biqe.exact.filters import Filters
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bind_question import BoundBranch
 from biqe.query.bound import BoundQuery
@@ -29,8 +31,6 @@ PREDICTED = "predicted"
 """Status of a row that the graph does not hold, and the model proposes."""
 KNOWN_ROWS = 100_000
 """Known rows that are kept; a query with more of them says so."""
-JUDGED_ROWS = 1_000_000
-"""Known matches that conditions are evaluated on."""
 
 Rows = NDArray[np.int32]
 
@@ -73,11 +73,10 @@ def combine(
     """
     branch = query if isinstance(query, BoundBranch) else BoundBranch(query, query)
     limit = branch.query.limit
-    most = KNOWN_ROWS
-    if config.mode != "predicted" and limit is not None:
-        most = min(most, limit)
     filters = Filters(branch.filters, graph.vocabulary)
-    known, wide, complete = _known(graph, branch, filters, most, is_shown=config.mode != "predicted")
+    known, wide, complete = _known(graph, branch, filters, is_shown=config.mode != "predicted")
+    if config.mode != "predicted" and limit is not None and len(known) > limit:
+        known, wide, complete = known[:limit], None if wide is None else wide[:limit], False
 
     wanted = config.top
     if limit is not None:
@@ -95,25 +94,17 @@ def combine(
     )
 
 
-def _known(
-    graph: Graph, branch: BoundBranch, filters: Filters, most: int, *, is_shown: bool
-) -> tuple[Rows, Rows | None, bool]:
-    """Known rows, at most ``most``, in alphabetical order where they are shown; the wide rows behind them; and whether
-    these are all."""
+def _known(graph: Graph, branch: BoundBranch, filters: Filters, *, is_shown: bool) -> tuple[Rows, Rows | None, bool]:
+    """Known rows, in alphabetical order where they are shown; the wide rows behind them; and whether these are all."""
     arranged = by_label if is_shown else _as_they_are
     if branch.is_plain:
         # One row more than wanted tells whether there are more.
-        rows = tuples(graph, branch.query, limit=most + 1)
-        return arranged(graph, rows[:most]), None, len(rows) <= most
-    judged = tuples(graph, branch.wide, limit=JUDGED_ROWS + 1)
-    complete = len(judged) <= JUDGED_ROWS
-    passed = judged[filters.passes(columns_of(branch.wide, judged), len(judged))]
+        rows = tuples(graph, branch.query, limit=KNOWN_ROWS + 1)
+        return arranged(graph, rows[:KNOWN_ROWS]), None, len(rows) <= KNOWN_ROWS
     width = len(branch.query.targets)
-    # The first of several wide rows vouches for the row.
-    _, first = np.unique(passed[:, :width], axis=0, return_index=True) if width else (None, np.arange(len(passed))[:1])
-    passed = arranged(graph, passed[np.sort(first)])
-    rows = passed[:most]
-    return np.ascontiguousarray(rows[:, :width]), rows, complete and len(passed) <= most
+    passed, complete = passing(graph, branch.wide, filters, width, limit=KNOWN_ROWS)
+    passed = arranged(graph, passed)
+    return np.ascontiguousarray(passed[:, :width]), passed, complete
 
 
 def merge(sides: Sequence[Combined], config: AskConfig) -> Combined:
@@ -127,6 +118,7 @@ def merge(sides: Sequence[Combined], config: AskConfig) -> Combined:
     for number, side in enumerate(sides):
         for place, row in enumerate(side.known.tolist()):
             known.setdefault(tuple(row), (number, place))
+    shown = dict(islice(known.items(), KNOWN_ROWS))
     # In predicted mode known rows are not shown, and each side has left out its own only.
     best: dict[tuple[int, ...], tuple[float, int, int]] = {}
     for number, side in enumerate(sides):
@@ -140,17 +132,17 @@ def merge(sides: Sequence[Combined], config: AskConfig) -> Combined:
         links |= side.link_probabilities
     width = sides[0].known.shape[1]
     return Combined(
-        np.array(list(known), np.int32).reshape(-1, width),
-        all(side.known_complete for side in sides),
+        np.array(list(shown), np.int32).reshape(-1, width),
+        all(side.known_complete for side in sides) and len(shown) == len(known),
         np.array([row for row, _ in ordered], np.int32).reshape(-1, width),
         np.array([chance for _, (chance, _, _) in ordered]),
         [sides[number].evidence[place] for _, (_, number, place) in ordered],
         links,
         _best_marginals(sides),
-        _wide(list(known.values()), [(side.known, side.known_wide) for side in sides]),
+        _wide(list(shown.values()), [(side.known, side.known_wide) for side in sides]),
         _wide([found[1:] for _, found in ordered], [(side.predicted, side.predicted_wide) for side in sides]),
         branches=(
-            np.array([number for number, _ in known.values()], np.int64),
+            np.array([number for number, _ in shown.values()], np.int64),
             np.array([number for _, (_, number, _) in ordered], np.int64),
         ),
     )
@@ -169,8 +161,12 @@ def _wide(chosen: Sequence[tuple[int, int]], sides: Sequence[tuple[Rows, Rows | 
 
 
 def _best_marginals(sides: Sequence[Combined]) -> NDArray[np.float32] | None:
+    """Of each target alone, by the side that thinks most of it; all entities together have probability 1."""
     tables = [side.marginals for side in sides if side.marginals is not None]
-    return np.maximum.reduce(tables) if tables else None
+    if not tables:
+        return None
+    best = np.maximum.reduce(tables)
+    return best - np.logaddexp.reduce(best, axis=1, keepdims=True)
 
 
 def by_label(graph: Graph, rows: Rows) -> Rows:

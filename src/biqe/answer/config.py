@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 from biqe.errors import InvalidOption
 
@@ -41,6 +42,9 @@ class AskConfig:
         for name, allowed in (("mode", MODES), ("joint", JOINT)):
             if getattr(self, name) not in allowed and (name, self.joint) != ("joint", None):
                 raise InvalidOption(f"{name!r} must be one of {', '.join(allowed)}. Got {getattr(self, name)!r}")
+        for name in ("top", "width"):
+            if not isinstance(getattr(self, name), Integral):
+                raise InvalidOption(f"{name!r} must be a whole number. Got {getattr(self, name)!r}")
         if self.top < 0:
             raise InvalidOption(f"'top' must be at least 0. Got {self.top}")
         if self.width < 1:

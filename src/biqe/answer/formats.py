@@ -1,8 +1,9 @@
 """Answers as text: a table for people; JSON, CSV, TSV and XML for programs.
 
 The table shows labels, shortens what is too long, and never sends a control character of a name to the terminal.
-The others keep the graph's own names: ``json`` is our own schema with everything in it; ``sparql-json``, ``csv``,
-``tsv`` and ``xml`` are the result formats of SPARQL 1.1, with three columns of ours after the variables.
+``json`` is our own schema with everything in it, under the graph's own names. ``sparql-json``, ``csv``, ``tsv`` and
+``xml`` are the result formats of SPARQL 1.1, with three columns of ours after the variables; they know only IRIs and
+blank nodes, so there ``Rhine`` is ``urn:biqe:name:Rhine``, as the server writes it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rich.cells import cell_len, set_cell_size
 
 from biqe.answer.combine import KNOWN
 from biqe.errors import InvalidOption
+from biqe.exact.store import node_of
 from biqe.query.question import ASK
 
 if TYPE_CHECKING:
@@ -273,21 +275,35 @@ def to_json(answers: Answers) -> str:
     return answers.to_json() + "\n"
 
 
+class _Nodes(dict[str, str]):
+    """IRIs and blank nodes (``_:b``) by the graph's names, each made once: rows repeat their entities."""
+
+    def __missing__(self, name: str) -> str:
+        from pyoxigraph import BlankNode
+
+        node = node_of(name)
+        found = self[name] = name if isinstance(node, BlankNode) else node.value
+        return found
+
+
 def csv(answers: Answers) -> str:
-    """SPARQL 1.1 CSV: names as they are, quoted where needed, lines ended by CR LF."""
+    """SPARQL 1.1 CSV: IRIs without brackets, quoted where needed, lines ended by CR LF."""
+    nodes = _Nodes()
     text = io.StringIO()
     writer = csv_module.writer(text)
     writer.writerow([*answers.variables, *extra_columns(answers.variables)])
     for row in answers:
-        writer.writerow([*row.values.values(), row.status, repr(row.probability), patterns(row.missing)])
+        values = [nodes[name] for name in row.values.values()]
+        writer.writerow([*values, row.status, repr(row.probability), patterns(row.missing)])
     return text.getvalue()
 
 
 def tsv(answers: Answers) -> str:
     """SPARQL 1.1 TSV: terms as in Turtle."""
+    nodes = _Nodes()
     lines = ["\t".join(f"?{name}" for name in [*answers.variables, *extra_columns(answers.variables)])]
     for row in answers:
-        terms = [term(name) for name in row.values.values()]
+        terms = [term(nodes[name]) for name in row.values.values()]
         missing = patterns(row.missing).replace("\\", "\\\\").replace('"', '\\"')
         lines.append("\t".join([*terms, f'"{row.status}"', f"{row.probability:.9e}", f'"{missing}"']))
     return "\n".join(lines) + "\n"
@@ -302,10 +318,10 @@ def sparql_json(answers: Answers) -> str:
             "probability": max((row.probability for row in answers), default=0.0),
         }
         return json.dumps(verdict, indent=1) + "\n"
-    extra = extra_columns(answers.variables)
+    nodes, extra = _Nodes(), extra_columns(answers.variables)
     bindings = []
     for row in answers:
-        binding = {variable: _json_term(name) for variable, name in row.values.items()}
+        binding = {variable: _json_term(nodes[name]) for variable, name in row.values.items()}
         for name, (value, datatype) in zip(extra, _extra_values(row), strict=True):
             binding[name] = {"type": "literal", "value": value} | ({"datatype": XSD + datatype} if datatype else {})
         bindings.append(binding)
@@ -315,7 +331,7 @@ def sparql_json(answers: Answers) -> str:
 
 def xml(answers: Answers) -> str:
     """SPARQL query results in XML. Characters that XML does not have are written as %XX."""
-    extra = extra_columns(answers.variables)
+    nodes, extra = _Nodes(), extra_columns(answers.variables)
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', f'<sparql xmlns="{RESULTS}">', "<head>"]
     if answers.form == ASK:
         return "\n".join([*lines, "</head>", f"<boolean>{str(answers.holds).lower()}</boolean>", "</sparql>"]) + "\n"
@@ -324,7 +340,8 @@ def xml(answers: Answers) -> str:
     for row in answers:
         lines.append("<result>")
         for variable, name in row.values.items():
-            kind, value = ("bnode", name[2:]) if name.startswith("_:") else ("uri", name)
+            node = nodes[name]
+            kind, value = ("bnode", node[2:]) if node.startswith("_:") else ("uri", node)
             lines.append(f'<binding name="{variable}"><{kind}>{xml_text(value)}</{kind}></binding>')
         for name, (value, datatype) in zip(extra, _extra_values(row), strict=True):
             typed = f' datatype="{XSD}{datatype}"' if datatype else ""
@@ -362,10 +379,10 @@ def _unicode_escape(character: str) -> str:
     return f"\\u{ord(character):04X}"
 
 
-def _json_term(name: str) -> dict[str, str]:
-    if name.startswith("_:"):
-        return {"type": "bnode", "value": name[2:]}
-    return {"type": "uri", "value": name}
+def _json_term(node: str) -> dict[str, str]:
+    if node.startswith("_:"):
+        return {"type": "bnode", "value": node[2:]}
+    return {"type": "uri", "value": node}
 
 
 def xml_text(text: str) -> str:

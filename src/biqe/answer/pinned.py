@@ -7,15 +7,16 @@ sides of a UNION are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biqe.answer.joint import Joint, Tuples
-from biqe.answer.predicted import Predictor
+from biqe.answer.predicted import Predictor, Restricted
 from biqe.answer.rank import Found, rank
+from biqe.exact.filters import Filters
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import BoundQuery
 
@@ -27,10 +28,41 @@ Allowed = Mapping[str, NDArray[np.bool_]]
 
 
 def rank_pinned(
-    graph: Graph, query: BoundQuery, predictor: Predictor, exclude: Tuples, count: int, joint: Joint, allowed: Allowed
+    graph: Graph, query: BoundQuery, predictor: Predictor, exclude: Tuples, count: int, joint: Joint, filters: Filters
 ) -> Found:
-    """As ``rank``; a query without constants is asked with those that its conditions name."""
-    column = _pinnable(query, allowed)
+    """As ``rank``, of entities that the conditions leave; a query without constants is asked with those that they
+    name, once for each row of VALUES."""
+    found = []
+    for allowed, column in questions(query, filters):
+        asked = Restricted(predictor, allowed) if allowed else predictor
+        found.append(_rank_allowed(graph, query, asked, exclude, count, joint, allowed, column))
+    return found[0] if len(found) == 1 else _either(found, count)
+
+
+def questions(query: BoundQuery, filters: Filters) -> Iterator[tuple[Allowed, int | None]]:
+    """What is asked instead of ``query``: for each part of its conditions, the entities that it leaves, and the column
+    that is fixed to one of these after the other; None where the query is asked as it stands."""
+    for part in [filters] if any(value >= 0 for value in query.nodes) else filters.alternatives(FEW):
+        names = [query.names[node] for node in query.targets] if part.conditions else []
+        allowed = {name: passed for name in names if (passed := part.allowed(name)) is not None}
+        yield allowed, _pinnable(query, allowed)
+
+
+def _either(found: list[Found], count: int) -> Found:
+    """The rows of several questions, each once, with its best probability."""
+    rows, chances = np.concatenate([part.tuples for part in found]), np.concatenate([f.probabilities for f in found])
+    best = np.lexsort((*rows.T[::-1], -chances))
+    _, first = np.unique(rows[best], axis=0, return_index=True)
+    best = best[np.sort(first)[:count]]
+    with np.errstate(divide="ignore"):
+        mixed = np.log(np.exp([part.marginals for part in found]).mean(axis=0)).astype(np.float32)
+    return Found(rows[best], chances[best], mixed)
+
+
+def _rank_allowed(
+    graph: Graph, query: BoundQuery, predictor: Predictor, exclude: Tuples, count: int, joint: Joint, allowed: Allowed,
+    column: int | None,
+) -> Found:  # fmt: skip
     if column is None:
         return rank(graph, query, predictor, exclude, count, joint)
     node = query.targets[column]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from biqe.answer.config import AskConfig
 from biqe.answer.conformal import in_set
-from biqe.answer.evidence import Evidence, EvidenceFinder, IdLink
+from biqe.answer.evidence import Evidence, EvidenceFinder, IdLink, weighed
 from biqe.answer.joint import joint_of
 from biqe.answer.pinned import rank_pinned
-from biqe.answer.predicted import Predictor, Restricted
+from biqe.answer.predicted import Predictor
 from biqe.answer.rank import Found
 from biqe.answer.ranked import all_different
 from biqe.answer.remembered import Remembering
@@ -50,13 +48,10 @@ def propose(
     wanted = count if complete else 4 * max(count, config.width)
     exclude = np.concatenate([known, elsewhere]) if known_wide is None else known_wide
     known = np.concatenate([known, elsewhere])
-    names = [branch.wide.names[node] for node in branch.wide.targets] if not branch.is_plain else []
-    allowed = {name: passed for name in names if (passed := filters.allowed(name)) is not None}
     finder = EvidenceFinder(graph, branch.wide)
     remembering = Remembering(predictor, finder.links_ahead() if with_links else ())
-    asked = Restricted(remembering, allowed) if allowed else remembering
     while True:
-        found = rank_pinned(graph, branch.wide, asked, exclude, wanted, joint_of(config, predictor), allowed)
+        found = rank_pinned(graph, branch.wide, remembering, exclude, wanted, joint_of(config, predictor), filters)
         rows = _passing(branch, filters, found, known, width)
         if config.injective:
             different = all_different(found.tuples[:, :width])
@@ -77,15 +72,16 @@ def propose(
     choices, kept = [], []
     for number in likely:
         alternatives = finder.alternatives(found.tuples[number].tolist())
-        if any(group[0].missing for group in alternatives):
+        if any(ways[0].missing for ways in alternatives):
             choices.append(alternatives)
             kept.append(number)
             if len(kept) == count:
                 break
-    evidence: list[Evidence] = [sum((group[0] for group in groups), Evidence()) for groups in choices]
     used: dict[IdLink, float] = {}
     if with_links:
-        evidence, used = _weighed(choices, remembering, graph)
+        evidence, used = weighed(finder, choices, remembering)
+    else:
+        evidence = [finder.evidence(row) for row in found.tuples[kept].tolist()]
     wide = found.tuples[kept]
     rows_ = np.ascontiguousarray(wide[:, :width])
     return rows_, found.probabilities[kept], evidence, used, found.marginals[:width], wide
@@ -114,20 +110,3 @@ def _passing(branch: BoundBranch, filters: Filters, found: Found, known: Rows, w
             seen.add(row)
             kept.append(number)
     return kept
-
-
-def _weighed(
-    choices: list[list[list[Evidence]]], predictor: Predictor, graph: Graph
-) -> tuple[list[Evidence], dict[IdLink, float]]:
-    """Of each row, the witness whose missing links are most probable; and the probabilities of those links."""
-    links = list(dict.fromkeys(
-        link for alternatives in choices for group in alternatives for evidence in group
-        for link in evidence.missing if link.is_closed
-    ))  # fmt: skip
-    weights = dict(zip(links, predictor.link_probabilities(links, graph), strict=True))
-
-    def weight(evidence: Evidence) -> float:
-        return math.prod(weights[link] if link.is_closed else 0.0 for link in evidence.missing)
-
-    evidence = [sum((max(group, key=weight) for group in alternatives), Evidence()) for alternatives in choices]
-    return evidence, {link: weights[link] for row in evidence for link in row.missing if link.is_closed}

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,12 @@ from biqe.answer import formats
 from biqe.answer.combine import KNOWN, PREDICTED
 from biqe.answer.rows import Rows, data_frame
 from biqe.errors import InvalidOption
-from biqe.exact.store import Solutions, Term
+from biqe.exact.store import Solutions, Term, iri_of
 
 if TYPE_CHECKING:
     import pandas
+
+    from biqe.answer.marginals import Distribution
 
 NUMBERS = {"integer": int, "decimal": float, "double": float, "float": float}
 
@@ -103,6 +106,8 @@ class TermTable(Rows[TermRow]):
     why: str = ""
     note: str = ""
     """What to know about what a model expects, if anything."""
+    own_names: bool = False
+    """Whether terms have the graph's own names, which the formats of SPARQL write as IRIs; else names are IRIs."""
 
     @classmethod
     def of_store(cls, text: str, found: Solutions | bool, source: str, seconds: float) -> TermTable:
@@ -110,7 +115,10 @@ class TermTable(Rows[TermRow]):
         if isinstance(found, bool):
             return cls(text, (), (), (), found, source=source, seconds=seconds)
         known = (KNOWN,) * len(found.rows)
-        return cls(text, found.variables, found.rows, known, None, found.complete, source=source, seconds=seconds)
+        return cls(
+            text, found.variables, found.rows, known, None, found.complete, source=source, seconds=seconds,
+            own_names=True,
+        )  # fmt: skip
 
     @classmethod
     def of_count(
@@ -130,6 +138,20 @@ class TermTable(Rows[TermRow]):
 
     def __len__(self) -> int:
         return len(self.terms)
+
+    @property
+    def known_count(self) -> int:
+        """Rows that the graph alone gives: all but a number that a model expects."""
+        return self.statuses.count(KNOWN)
+
+    @property
+    def predicted_count(self) -> int:
+        return len(self) - self.known_count
+
+    @property
+    def marginals(self) -> Mapping[str, Distribution]:
+        """Nothing: the variables have values, and no model has a distribution over those."""
+        return {}
 
     def row(self, number: int) -> TermRow:
         """The row of this number."""
@@ -161,9 +183,9 @@ class TermTable(Rows[TermRow]):
             raise InvalidOption(f"'format' must be one of {', '.join(formats.FORMATS)}. Got {form!r}")
         if form == "table":
             return self._table(width, formats.TABLE_ROWS if known_rows is None else known_rows)
-        shown = self
+        shown = self if form == "json" else self._with_status()._with_iris()
         if known_rows is not None and known_rows < len(self):
-            shown = replace(self, terms=self.terms[:known_rows], statuses=self.statuses[:known_rows], complete=False)
+            shown = replace(shown, terms=shown.terms[:known_rows], statuses=self.statuses[:known_rows], complete=False)
         writers = {
             "json": lambda: shown.to_json() + "\n",
             "sparql-json": shown._sparql_json,
@@ -172,6 +194,25 @@ class TermTable(Rows[TermRow]):
             "xml": shown._xml,
         }
         return writers[form]()
+
+    def _with_status(self) -> TermTable:
+        """The rows with their status as one more column, unless all are known."""
+        if PREDICTED not in self.statuses:
+            return self
+        column = formats.extra_columns(self.variables)[0]
+        rows = zip(self.terms, self.statuses, strict=True)
+        terms = tuple((*row, Term("literal", status)) for row, status in rows)
+        return replace(self, variables=(*self.variables, column), terms=terms)
+
+    def _with_iris(self) -> TermTable:
+        """The rows as the formats of SPARQL have them, which know no names but IRIs."""
+        if not self.own_names:
+            return self
+        every = {term for row in self.terms for term in row if term is not None and term.kind == "uri"}
+        iris: dict[Term | None, Term] = {term: Term("uri", iri_of(term.value).value) for term in every}
+        return replace(
+            self, terms=tuple(tuple(iris.get(term, term) for term in row) for row in self.terms), own_names=False
+        )
 
     def _table(self, width: int, most: int) -> str:
         source = f"{formats.visible(self.source)}: " if self.source else ""

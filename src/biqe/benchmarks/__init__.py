@@ -1,7 +1,7 @@
 """Other people's questions, and questions made like theirs: benchmarks by name, readers of released query sets.
 
-``names``, ``describe`` and ``open`` are the way to a benchmark. ``read_release`` reads the CQ and Paths sets of the
-paper's authors, ``write_release`` writes sets of ours in the same format. Names are imported on first use.
+``names``, ``describe``, ``missing`` and ``open`` are the way to a benchmark. ``read_release`` reads the CQ and Paths
+sets of the paper's authors, ``write_release`` writes sets of ours in the same format. Names are imported on first use.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from biqe.benchmarks._cq_release import FILTER_GRAPHS, Release, read_release, release_kind
     from biqe.benchmarks._cq_writer import write_release
-    from biqe.benchmarks.registry import Facts, OpenBenchmark, describe, names, open
+    from biqe.benchmarks.registry import Facts, OpenBenchmark, describe, missing, names, open
     from biqe.benchmarks.shaped import ShapedQueries
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Release",
     "ShapedQueries",
     "describe",
+    "missing",
     "names",
     "open",
     "read_release",
@@ -32,7 +33,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("FILTER_GRAPHS", "Release", "read_release", "release_kind"), "biqe.benchmarks._cq_release"),
     "write_release": "biqe.benchmarks._cq_writer",
-    **dict.fromkeys(("Facts", "OpenBenchmark", "describe", "names", "open"), "biqe.benchmarks.registry"),
+    **dict.fromkeys(("Facts", "OpenBenchmark", "describe", "missing", "names", "open"), "biqe.benchmarks.registry"),
     "ShapedQueries": "biqe.benchmarks.shaped",
 }
 

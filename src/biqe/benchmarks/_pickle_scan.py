@@ -4,7 +4,8 @@ Only what pickle writes for numbers, strings and the built-in containers is let 
 or frozenset of a list written for it, and to a defaultdict with a container as factory: Python 2 and old protocols
 write such containers that way. The stack is followed without making any object, so a pickle is refused for what
 it would do, however it hides it. Costs are followed too: a key made of tuples within tuples is hashed from its
-leaves up every time, a large memo number makes the unpickler allocate up to it, and neither needs a large file.
+leaves up every time, lists of one list many times over grow with every layer once they are walked through, a large
+memo number makes the unpickler allocate up to it, and none of these needs a large file.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ MAX_TUPLE = 4_096
 """Leaves and tuples within one tuple, each counted as often as it is reached."""
 MAX_WORK = 1_000_000_000
 """The same, summed over all tuples made or taken from the memo."""
+MAX_AGAIN = 50_000_000
+"""Leaves and containers within lists, dicts and sets that are taken from the memo, each time anew."""
 MAX_MARKS = 1_000
 """Containers open at once."""
 MAX_TEXT = 1 << 20
@@ -35,9 +38,12 @@ ALLOWED = frozenset(
 """What a pickle may name. Everything else is refused, whether it is called or not."""
 
 # What stands on the followed stack. Positive: the cost of hashing the object. The others say what it is.
-_LIST, _OLD, _ARGUMENTS, _FACTORY, _NOTHING = -1, -2, -3, -4, -5
+_FACTORY, _NOTHING = -4, -5
 _NAMED = -1_000  # at or below: a global, by its place in _GLOBALS
 _TEXT = -100  # from here down to _NAMED: a string that may be a global's module or name, by its place in _WORDS
+_HELD = 1 << 40  # at or below minus this: a container, or a tuple with one in it; its kind, then its place in _Held
+_KEPT, _LIST, _AGAIN, _ARGUMENTS = (kind * _HELD for kind in (1, 2, 3, 4))
+# _KEPT may be filled, _LIST is a list where it was made, _AGAIN is no more to be filled, _ARGUMENTS is (list,).
 _GLOBALS = sorted(ALLOWED)
 _WORDS = [*MODULES, *CONTAINERS, "defaultdict"]
 _WORD_BYTES = {word.encode(): _TEXT - place for place, word in enumerate(_WORDS)}
@@ -58,18 +64,67 @@ def scan(data: bytes, path: str | Path) -> None:
         ) from error
 
 
+class _Held:
+    """Containers, and tuples with one in them, by number."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+        self.sizes: list[int] = []
+        """Leaves and containers within each, as often as they are reached."""
+        self.hashes: list[int] = []
+        """What hashing it costs; the hash of a container is refused, or kept with it."""
+
+    def new(self, kind: int, size: int, cost: int = 1) -> int:
+        """The token of a new one."""
+        self.sizes.append(size)
+        self.hashes.append(cost)
+        return -kind - len(self.sizes) + 1
+
+    def weigh(self, tokens: list[int]) -> tuple[int, int, bool]:
+        """Size of some objects, the cost of their hashes, and whether a container is among them or within."""
+        if min(tokens, default=1) > 0:
+            size = sum(tokens)
+            return size, size, False
+        size = cost = 0
+        held = False
+        for token in tokens:
+            if token > 0:
+                size, cost = size + token, cost + token
+            elif token <= -_HELD:
+                number = -token % _HELD
+                size, cost, held = size + self.sizes[number], cost + self.hashes[number], True
+            elif token <= _NAMED or token == _FACTORY:
+                raise _refused(self.path, "a class where a value belongs")
+            else:
+                size, cost = size + 1, cost + 1
+        return size, cost, held
+
+    def fill(self, token: int, tokens: list[int], at: int) -> None:
+        """Put objects into the container ``token``."""
+        size = self.weigh(tokens)[0]
+        if token <= -_AGAIN:
+            raise _refused(self.path, f"at byte {at:,} to fill an object that it has used already")
+        if token <= -_HELD:
+            self.sizes[-token % _HELD] += size
+
+
+def _remembered(token: int) -> int:
+    """What a token is once it is taken from the memo."""
+    return token if token > -_HELD else -_AGAIN - (-token % _HELD)
+
+
 def _follow(data: bytes, path: str | Path) -> None:
     size, at = len(data), 0
     stack: list[int] = []
     marks: list[int] = []
     memo: dict[int, int] = {}
-    work = 0
+    held = _Held(path)
+    work = again = 0
     while True:
         code = data[at]
         at += 1
         if code == 0x94:  # MEMOIZE
-            top = stack[-1]
-            memo[len(memo)] = top if top > 0 or top <= _TEXT else _OLD
+            memo[len(memo)] = _remembered(stack[-1])
             if len(memo) > MAX_MEMO:
                 raise _too_much(path, at, f"more than {MAX_MEMO:,} remembered objects")
         elif code in _FIXED:  # numbers, None, True, False
@@ -78,18 +133,22 @@ def _follow(data: bytes, path: str | Path) -> None:
                 raise IndexError
             stack.append(1)
         elif 0x85 <= code <= 0x87:  # TUPLE1, TUPLE2, TUPLE3
-            cost = _tuple_cost(stack, len(stack) - (code - 0x84), code)
-            if cost > 0:
-                work += cost
-                if cost > MAX_TUPLE or work > MAX_WORK:
-                    raise _too_much(path, at, "tuples within tuples that are too costly to compare")
+            cost = _tuple_cost(stack, len(stack) - (code - 0x84), code, held)
+            work += cost
+            if cost > MAX_TUPLE or work > MAX_WORK:
+                raise _too_much(path, at, "tuples within tuples that are too costly to compare")
         elif code in _GETS:
             at, number = _number(data, at, _GETS[code], path)
             if number not in memo:
                 raise _damaged(path, at, f"object {number} is asked for and was never remembered")
             found = memo[number]
             stack.append(found)
-            work += found if found > 0 else 1
+            if found <= -_HELD:
+                again += held.sizes[-found % _HELD]
+                if again > MAX_AGAIN:
+                    raise _too_much(path, at, f"more than {MAX_AGAIN:,} objects in containers that it uses again")
+                found = held.hashes[-found % _HELD]
+            work += max(found, 1)
             if work > MAX_WORK:
                 raise _too_much(path, at, "tuples that are too costly to compare")
         elif code == 0x28:  # MARK
@@ -100,24 +159,27 @@ def _follow(data: bytes, path: str | Path) -> None:
             start = marks.pop()
             if start < 1 or start > len(stack):
                 raise IndexError
+            held.fill(stack[start - 1], stack[start:], at)
             del stack[start:]
         elif code in _FILL:  # APPEND, SETITEM
             count = _FILL[code]
             if len(stack) <= count or (marks and len(stack) - count <= marks[-1]):
                 raise IndexError
+            held.fill(stack[-count - 1], stack[-count:], at)
             del stack[-count:]
         elif code in _EMPTY:
-            stack.append(_EMPTY[code])
+            stack.append(_NOTHING if code == 0x29 else held.new(_EMPTY[code], 1))
         elif code in _FROM_MARK:  # TUPLE, LIST, DICT, FROZENSET
             start = marks.pop()
             if start > len(stack):
                 raise IndexError
             if code != 0x74:
+                made = held.new(_LIST if code == 0x6C else _KEPT, 1 + held.weigh(stack[start:])[0])
                 del stack[start:]
-                stack.append(_LIST if code == 0x6C else _OLD)
+                stack.append(made)
                 continue
-            cost = _tuple_cost(stack, start, 0x85 if len(stack) - start == 1 else code)
-            work += max(cost, 1)
+            cost = _tuple_cost(stack, start, 0x85 if len(stack) - start == 1 else code, held)
+            work += cost
             if cost > MAX_TUPLE or work > MAX_WORK:
                 raise _too_much(path, at, "tuples within tuples that are too costly to compare")
         elif code in _TEXTS:
@@ -139,8 +201,7 @@ def _follow(data: bytes, path: str | Path) -> None:
             # Writers count up from 0 or 1; a number far beyond makes the unpickler allocate up to it.
             if number > len(memo) + 1 or number > MAX_MEMO:
                 raise _too_much(path, at, f"object {number:,} to be remembered after only {len(memo):,}")
-            top = stack[-1]
-            memo[number] = top if top > 0 or top <= _TEXT else _OLD
+            memo[number] = _remembered(stack[-1])
         elif code == 0x63:  # GLOBAL
             at, module = _line(data, at, MAX_TEXT, path)
             at, name = _line(data, at, MAX_TEXT, path)
@@ -153,7 +214,7 @@ def _follow(data: bytes, path: str | Path) -> None:
         elif code == 0x52:  # REDUCE
             arguments, called = stack.pop(), stack.pop()
             _check_call(called, arguments, path)
-            stack.append(_OLD)
+            stack.append(held.new(_KEPT, held.sizes[-arguments % _HELD] if arguments <= -_HELD else 1))
         elif code == 0x95:  # FRAME
             at, length = _number(data, at, 8, path)
             if at + length > size:
@@ -167,6 +228,7 @@ def _follow(data: bytes, path: str | Path) -> None:
                 raise _damaged(path, at, f"it ends with {len(stack)} objects and {len(marks)} open containers")
             if at != size:
                 raise _damaged(path, at, f"{size - at:,} bytes follow its end mark")
+            held.weigh(stack)  # refuses a class
             return
         else:
             instruction = _NAMES.get(code)
@@ -184,7 +246,8 @@ _GETS = {0x68: 1, 0x6A: 4, 0x67: 0}
 _PUTS = {0x71: 1, 0x72: 4, 0x70: 0}
 _FILL_MARKED = frozenset({0x65, 0x75, 0x90})
 _FILL = {0x61: 1, 0x73: 2}
-_EMPTY = {0x5D: _LIST, 0x7D: _OLD, 0x8F: _OLD, 0x29: _NOTHING}
+_EMPTY = {0x5D: _LIST, 0x7D: _KEPT, 0x8F: _KEPT, 0x29: 0}
+"""EMPTY_LIST, EMPTY_DICT, EMPTY_SET, and EMPTY_TUPLE, which is no container."""
 _FROM_MARK = frozenset({0x74, 0x6C, 0x64, 0x91})
 _TEXTS = {0x8C: 1, 0x58: 4, 0x8D: 8, 0x55: 1, 0x54: 4}
 """Bytes of the length after SHORT_BINUNICODE, BINUNICODE, BINUNICODE8, SHORT_BINSTRING, BINSTRING."""
@@ -192,24 +255,27 @@ _LINES = frozenset({0x49, 0x4C, 0x46, 0x53, 0x56})
 _LONGS = {0x8A: 1, 0x8B: 4}
 
 
-def _tuple_cost(stack: list[int], start: int, code: int) -> int:
-    """Put a tuple in the place of the objects from ``start`` on; returns what hashing it costs, or what it stands for.
+def _tuple_cost(stack: list[int], start: int, code: int, held: _Held) -> int:
+    """Put a tuple in the place of the objects from ``start`` on; returns what hashing it costs.
 
     A tuple of one fresh list or of one global is what a call takes, so it is remembered as such.
     """
     if start < 0:
         raise IndexError
-    if code == 0x85 and stack[-1] == _LIST:
-        made = _ARGUMENTS
-    elif code == 0x85 and stack[-1] <= _NAMED:
-        made = _FACTORY
+    top = stack[-1] if stack else 1
+    parts = stack[start:]
+    if min(parts, default=1) > 0:  # most are of numbers and of such tuples
+        made = cost = 1 + sum(parts)
+    elif code == 0x85 and -_HELD < top <= _NAMED:
+        made, cost = _FACTORY, 1
     else:
-        made = 1
-        for cost in stack[start:]:
-            made += cost if cost > 0 else 1
+        size, cost, holds = held.weigh(parts)
+        cost += 1
+        kind = _ARGUMENTS if code == 0x85 and -_LIST - _HELD < top <= -_LIST else _AGAIN
+        made = held.new(kind, size + 1, cost) if holds else cost
     del stack[start:]
     stack.append(made)
-    return made
+    return cost
 
 
 def _number(data: bytes, at: int, width: int, path: str | Path) -> tuple[int, int]:
@@ -249,10 +315,11 @@ def _global(module: str, name: str, path: str | Path) -> int:
 
 
 def _check_call(called: int, arguments: int, path: str | Path) -> None:
-    if called > _NAMED:
+    if not -_HELD < called <= _NAMED:
         raise _refused(path, "a call of something that is no built-in container")
     module, name = _GLOBALS[_NAMED - called]
-    fits = arguments in (_FACTORY, _NOTHING) if name == "defaultdict" else arguments in (_ARGUMENTS, _NOTHING)
+    fits = arguments == _FACTORY if name == "defaultdict" else arguments <= -_ARGUMENTS
+    fits |= arguments == _NOTHING
     if not fits or name in ("list", "dict"):
         raise _refused(path, f"a call of {module}.{name} as no container is written")
 

@@ -1,14 +1,16 @@
 """Benchmark files fetched into the data folder: pinned by checksum, resumable, one at a time.
 
 A file is written beside its place as ``NAME.part`` and moved there when its checksum is right; an interrupted fetch
-goes on where it stopped. Proxies are those of the environment (``https_proxy`` and so on). Files without an address
-that is known to stay are not fetched: ``describe(name).how`` says where to put them.
+goes on where it stopped. Another file in its place is kept as ``NAME.bak``. Proxies are those of the environment
+(``https_proxy`` and so on). Files without an address that is known to stay are not fetched: ``describe(name).how`` says
+where to put them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import http.client
+import logging
 import time
 import urllib.error
 import urllib.request
@@ -36,6 +38,7 @@ FETCHED = {"fb15k237-q2b": "q2b/FB15k-237/", "nell995-q2b": "q2b/NELL-995/", "wn
 """Folder of the files that are fetched for each benchmark."""
 
 _BLOCK = 1 << 18
+_LOG = logging.getLogger(__name__)
 
 
 class _BrokeOff(Exception):
@@ -81,17 +84,24 @@ def fetch_files(
     tries: int = 4,
     pause: float = 1.0,
 ) -> list[Path]:
-    """Fetch those of ``remotes`` that ``folder`` lacks. ``tries`` a file, with ``pause`` seconds, doubled each time,
-    between them; a server that is silent for ``timeout`` seconds counts as one that broke off."""
+    """Fetch those of ``remotes`` that ``folder`` lacks or has with another checksum. ``tries`` a file, two where it
+    comes with a wrong checksum, with ``pause`` seconds, doubled each time, between them; a server that is silent for
+    ``timeout`` seconds counts as one that broke off. Whatever else lay in a file's place is moved aside, and a warning
+    is logged."""
     if tries < 1 or timeout <= 0:
         raise InvalidOption(f"tries must be 1 or more and timeout above 0. Got {tries} and {timeout}")
     places = []
     for remote in remotes:
         target = folder / remote.place
-        if not target.is_file() or target.stat().st_size != remote.bytes:
+        if not _is_right(target, remote):
             _fetch(remote, target, on_progress or (lambda *_: None), timeout, tries, pause)
         places.append(target)
     return places
+
+
+def _is_right(path: Path, remote: Remote) -> bool:
+    """Whether ``path`` is the file, byte for byte."""
+    return path.is_file() and path.stat().st_size == remote.bytes and _sha256(path) == remote.sha256
 
 
 def _fetch(remote: Remote, target: Path, on_progress: Progress, timeout: float, tries: int, pause: float) -> None:
@@ -101,6 +111,7 @@ def _fetch(remote: Remote, target: Path, on_progress: Progress, timeout: float, 
     except OSError as error:
         raise RunFailed(f"{target.parent} cannot be made: {error.strerror or error}") from error
     problem = ""
+    mistaken = 0
     for attempt in range(tries):
         if attempt:
             time.sleep(pause * 2 ** (attempt - 1))
@@ -122,14 +133,33 @@ def _fetch(remote: Remote, target: Path, on_progress: Progress, timeout: float, 
             ) from error
         found = _sha256(part)
         if found == remote.sha256:
-            part.replace(target)
+            _put(part, target)
             return
         part.unlink(missing_ok=True)
         problem = f"it came with checksum {found[:16]}…, not {remote.sha256[:16]}…"
+        mistaken += 1
+        if mistaken == 2:  # the first may be due to an old beginning; a server that has another file has it each time
+            break
     raise UnreadableFile(
         f"{remote.url} could not be fetched after {attempt + 1} tries: {problem}",
         hint=f"get the file by other means and put it at {target}",
     )
+
+
+def _put(part: Path, target: Path) -> None:
+    """Move what was fetched to its place, and another file that lies there aside."""
+    try:
+        if target.exists():
+            aside = target.with_name(target.name + ".bak")
+            number = 1
+            while aside.exists():
+                number += 1
+                aside = target.with_name(f"{target.name}.bak{number}")
+            target.rename(aside)
+            _LOG.warning("%s was another file than the one that was fetched; it is kept as %s", target, aside.name)
+        part.replace(target)
+    except OSError as error:
+        raise RunFailed(f"{target} could not be put in its place: {error.strerror or error}") from error
 
 
 def _receive(remote: Remote, part: Path, on_progress: Progress, timeout: float) -> None:

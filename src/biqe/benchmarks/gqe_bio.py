@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.benchmarks._cache import cache_folder, cached_columns, key_of
-from biqe.benchmarks._gqe_questions import RelationKey, canonical, read_questions
+from biqe.benchmarks._gqe_questions import RelationKey, canonical, entity_name, read_questions
 from biqe.benchmarks.opened import OpenBenchmark, keep_questions
-from biqe.benchmarks.restricted_pickle import load_pickle
+from biqe.benchmarks.restricted_pickle import brief, load_pickle
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import EmptyResult, InvalidOption, UnreadableFile
 from biqe.graph import folder as graph_folder
@@ -157,7 +157,10 @@ def _entities(nodes: Mapping[Any, Any], path: Path) -> tuple[list[str], NDArray[
         if not isinstance(members, list | tuple | set | frozenset | dict):
             raise UnreadableFile(f"{path}: the nodes of type {kind!r} must be a list or a set")
         # -1 stands for "no node" in these files. Sets have no order of their own.
-        own = [f"{kind}/{node}" for node in members if node != -1]
+        try:
+            own = [entity_name(kind, node) for node in members if node != -1]
+        except TypeError as error:
+            raise UnreadableFile(f"{path}: {error}") from error
         names += own if isinstance(members, list | tuple) else sorted(own)
         sizes.append(len(own))
     if len(set(names)) < len(names):
@@ -167,7 +170,7 @@ def _entities(nodes: Mapping[Any, Any], path: Path) -> tuple[list[str], NDArray[
 
 def _relation_key(key: Any, path: Path) -> RelationKey:
     if not isinstance(key, tuple) or len(key) != 3 or not all(isinstance(part, str) for part in key):
-        raise UnreadableFile(f"{path}: a relation is (head type, relation, tail type). Got {str(key)[:80]}")
+        raise UnreadableFile(f"{path}: a relation is (head type, relation, tail type). Got {brief(key)}")
     return key
 
 
@@ -176,7 +179,7 @@ def _ends(ends: Any, path: Path) -> Iterable[tuple[Any, Iterable[Any]]]:
         raise UnreadableFile(f"{path}: the adjacency of a relation must be a dict from node to its neighbours")
     for head, tails in ends.items():
         if not isinstance(tails, list | tuple | set | frozenset):
-            raise UnreadableFile(f"{path}: the neighbours of {head!r} must be a list or a set")
+            raise UnreadableFile(f"{path}: the neighbours of {brief(head)} must be a list or a set")
         yield head, (tail for tail in tails if tail != -1)
 
 
@@ -189,7 +192,7 @@ def _held_out(entries: Any, path: Path) -> Iterable[tuple[Any, Any, Any]]:
         if isinstance(entry, tuple | list) and entry and isinstance(entry[0], tuple | list):
             edge = entry[0][1] if len(entry[0]) == 2 else None
         if not isinstance(edge, tuple) or len(edge) != 3:
-            raise UnreadableFile(f"{path}, entry {number:,}: an edge is (head, relation, tail). Got {str(entry)[:80]}")
+            raise UnreadableFile(f"{path}, entry {number:,}: an edge is (head, relation, tail). Got {brief(entry)}")
         yield edge
 
 
@@ -205,9 +208,12 @@ class _Edges:
             key = _relation_key(key, self.path)
             own = canonical(key)
             relation = self.relations.get(own)
-            start, end = self.entities.get(f"{key[0]}/{head}"), self.entities.get(f"{key[2]}/{tail}")
+            try:
+                start, end = (self.entities.get(entity_name(*n)) for n in ((key[0], head), (key[2], tail)))
+            except TypeError as error:
+                raise UnreadableFile(f"{self.path}: {error}") from error
             if relation is None or start is None or end is None:
-                raise UnreadableFile(f"{self.path}: the edge {str((head, key, tail))[:120]} has an unknown part")
+                raise UnreadableFile(f"{self.path}: the edge {brief((head, key, tail))} has an unknown part")
             rows += (start, relation, end) if own == key else (end, relation, start)
             if key[0] == key[2]:
                 rows += (end, relation, start)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from biqe.benchmarks._sets import merge_rows, sorted_sets, subtract
 from biqe.benchmarks._shaped_columns import join_shapes, rows_of
-from biqe.benchmarks.restricted_pickle import load_pickle
+from biqe.benchmarks.restricted_pickle import brief, load_pickle
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import EmptyResult, InvalidOption, UnknownName, UnreadableFile
 from biqe.graph.knowledge_graph import SPLITS, Graph, Splits
@@ -226,13 +226,12 @@ def _read_queries(
     if not isinstance(entries, list) or not entries:
         raise UnreadableFile(f"{path} must hold a list of queries. Got {type(entries).__name__}")
     try:
-        flat = np.array(_FLAT[shape](entries))
-    except (TypeError, ValueError) as error:
+        rows = _FLAT[shape](entries)
+        keys = [(entry[0][:2],) for entry in entries] if shape in _CHAINS else [entry[:-2] for entry in entries]
+    except (TypeError, ValueError, LookupError) as error:
         raise UnreadableFile(f"{path}: {_first_bad(entries, shape)} is no query of shape {shape}") from error
-    if flat.ndim != 2 or flat.dtype.kind != "i":
-        raise UnreadableFile(f"{path} must hold whole numbers for entities and relations. Got {flat.dtype}")
+    flat = _whole_numbers(list(chain.from_iterable(rows)), "entities and relations", path).reshape(len(rows), -1)
     anchors, relations = flat[:, : _ANCHORS[shape]], flat[:, _ANCHORS[shape] :]
-    keys = [(entry[0][:2],) for entry in entries] if shape in _CHAINS else [entry[:-2] for entry in entries]
     return _mapped(anchors, binding.entities, path), _mapped(relations, binding.relations, path), keys
 
 
@@ -241,22 +240,35 @@ def _first_bad(entries: list[Any], shape: str) -> str:
         try:
             _FLAT[shape]([entry])
         except (TypeError, ValueError):
-            return f"entry {number:,}, {str(entry)[:80]},"
+            return f"entry {number:,}, {brief(entry)},"
     return "an entry"
+
+
+def _whole_numbers(values: list[Any], what: str, path: Path) -> NDArray[np.int64]:
+    """``values`` as an array, which is made only once they are numbers: of lists it would be as large as those are."""
+    for kind in set(map(type, values)) - {int}:
+        raise UnreadableFile(f"{path} must hold whole numbers for {what}. Got {kind.__name__}")
+    try:
+        return np.array(values, np.int64)
+    except OverflowError as error:
+        raise UnreadableFile(f"{path} must hold whole numbers for {what}. Got one beyond 64 bits") from error
 
 
 def _read_answers(path: Path, keys: list[Any], binding: Binding) -> AnswerSets:
     by_key = load_pickle(path)
     if not isinstance(by_key, dict):
         raise UnreadableFile(f"{path} must hold a dict from query to answers. Got {type(by_key).__name__}")
-    sets: list[Any] = [by_key.get(key) for key in keys]
+    try:
+        sets: list[Any] = [by_key.get(key) for key in keys]
+    except TypeError as error:
+        raise UnreadableFile(
+            f"{path} has no answers for queries that are no tuples, such as {brief(keys[0])}"
+        ) from error
     missing = [key for key, some in zip(keys, sets, strict=True) if not isinstance(some, set | frozenset)]
     if missing:
-        raise UnreadableFile(f"{path} has no set of answers for {len(missing):,} queries, such as {missing[0]}")
+        raise UnreadableFile(f"{path} has no set of answers for {len(missing):,} queries, such as {brief(missing[0])}")
     lengths = np.fromiter(map(len, sets), np.int64, len(sets))
-    values = np.array(list(chain.from_iterable(sets)) or np.zeros(0, np.int64))
-    if values.dtype.kind != "i":
-        raise UnreadableFile(f"{path} must hold whole numbers for entities. Got {values.dtype}")
+    values = _whole_numbers(list(chain.from_iterable(sets)), "entities", path)
     return sorted_sets(np.repeat(np.arange(len(sets)), lengths), _mapped(values, binding.entities, path), len(sets))
 
 

@@ -32,8 +32,14 @@ def describe(name: str, *, data: str | Path | None = None) -> Facts:
     return Facts(
         name=name, protocol=entry.protocol, summary=entry.summary, source=entry.source, graph=entry.graph,
         sizes=dict(entry.sizes), licence=entry.licence, files=entry.files, how=entry.how,
-        at_hand=entry.at_hand(data_folder(data)),
+        at_hand=not entry.missing(data_folder(data)),
     )  # fmt: skip
+
+
+def missing(name: str, *, data: str | Path | None = None) -> list[Path]:
+    """The files that the benchmark ``name`` cannot be opened without and that the data folder lacks, by their places in
+    it."""
+    return _entry(name).missing(data_folder(data))
 
 
 def open(  # noqa: A001 - read as benchmarks.open

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import io
 import pickle
+import reprlib
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,34 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> Any:
         raise UnreadableFile(f"{self._path} is refused: it wants an object from elsewhere")
+
+
+class _Brief(reprlib.Repr):
+    """A few elements of a few levels, however many there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 3
+        self.maxlist = self.maxtuple = 4
+        self.maxstring = self.maxlong = self.maxother = 40
+
+    def repr_set(self, value: Any, level: int) -> str:
+        return f"<{type(value).__name__} of {len(value):,}>"
+
+    repr_frozenset = repr_dict = repr_defaultdict = repr_set  # type: ignore[assignment]
+
+
+_BRIEF = _Brief()
+
+
+def brief(value: Any) -> str:
+    """What was read, for a message: short, and made in no time whatever it is.
+
+    >>> brief(("2-chain", ["x"] * 1000, {1: 2}))
+    "('2-chain', ['x', 'x', 'x', 'x', ...], <dict of 1>)"
+    """
+    text = _BRIEF.repr(value)
+    return text if len(text) <= 100 else text[:97] + "..."
 
 
 def load_pickle(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Any:

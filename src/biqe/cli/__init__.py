@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from biqe.errors import BiqeError
+from biqe.errors import BadLine, BiqeError, NotPredictableYet, SparqlSyntax, UnsupportedQuery, VocabularyMismatch
 
 
 class Entry(NamedTuple):
@@ -67,7 +67,8 @@ With a graph of your own:
 
 EPILOG = (
     "Every command explains itself: 'biqe COMMAND --help'. Results go to standard output, progress and errors to "
-    "standard error; '--json' prints one JSON document. Exit codes: 0 done, 2 bad input, 1 a fault of biqe."
+    "standard error; '--json' prints one JSON document. Exit codes: 0 done, 2 bad input, 1 a fault of biqe, "
+    "130 or 143 stopped by Ctrl-C or a kill."
 )
 
 
@@ -155,9 +156,13 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; never raises, never shows a traceback unasked.
 
-    0 done, 1 a fault of biqe itself, 2 bad input, 130 interrupted, 141 the reader of our output went away.
+    0 done, 1 a fault of biqe itself, 2 bad input, 130 interrupted (143 by a polite kill), 141 the reader of
+    our output went away.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    # Threads of torch that wait for each other sleep, read when torch is loaded: those that spin take the time of the
+    # others on a busy machine (docs/decisions/0008).
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _prepare_streams()
     try:
         code = _run(arguments)
@@ -167,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _show(error.format_message(), _usage_hint(error))
         return 2
     except BiqeError as error:
-        _show(f"{type(error).__name__}: {error.message}", error.hint)
+        _show(f"{type(error).__name__}: {error.message}", error.hint or _hint_by_kind(error, arguments))
         return 2
     except (KeyboardInterrupt, typer.Abort):
         _show("interrupted", None, kind="stopped")
@@ -178,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
     except OSError as error:
         _debug()
-        _show(_os_error(error), _os_hint(error))
+        _show(_os_error(error), _os_hint(error) or _help_hint(_command_of(arguments)))
         return 2
     except MemoryError:
         _debug()
@@ -235,8 +240,31 @@ def _wrap(line: str, width: int) -> list[str]:
 
 def _usage_hint(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "biqe"
+    return _help_hint(context.command_path if context is not None else "biqe")
+
+
+def _help_hint(command: str) -> str:
     return f"'{command} --help' shows what is allowed, with examples"
+
+
+def _command_of(arguments: Sequence[str]) -> str:
+    """The command that was asked for, as it is typed."""
+    return next((f"biqe {word}" for word in arguments if word in COMMANDS), "biqe")
+
+
+_HINTS: dict[type[BiqeError], str] = {
+    BadLine: "correct that line, then run the command again",
+    SparqlSyntax: "docs/concepts/sparql.md has the supported subset, with examples",
+    NotPredictableYet: "continue the model on today's graph: biqe train --continue RUN --graph GRAPH --out NEW",
+    UnsupportedQuery: "'biqe models' lists what each model can answer",
+    VocabularyMismatch: "a model, its query sets and its runs belong to the graph folder that they were made from",
+}
+"""What to do about errors that bring no hint of their own, the narrower class first; all others point to the help."""
+
+
+def _hint_by_kind(error: BiqeError, arguments: Sequence[str]) -> str:
+    hint = next((hint for kind, hint in _HINTS.items() if isinstance(error, kind)), None)
+    return hint or _help_hint(_command_of(arguments))
 
 
 def _os_error(error: OSError) -> str:

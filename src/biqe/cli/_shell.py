@@ -1,12 +1,14 @@
 """``biqe ask RUN`` without a query: questions typed one after the other.
 
 Names are completed with the Tab key, lines are remembered from one session to the next, and a query may run over
-several lines: it ends with the brace that closes it, or with an empty line.
+several lines: it ends with the brace that closes it, or with an empty line. A clause that comes after the brace, such
+as LIMIT, belongs to the query if it is there already, as in text that is pasted; typed later, it asks the query again.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biqe.errors import BiqeError, InvalidOption
-from biqe.query.complete import complete, is_finished
+from biqe.query.complete import begins_clause, complete, complete_as_typed, is_finished, with_clauses
 
 if TYPE_CHECKING:
     from biqe.knowledge_base import KnowledgeBase
@@ -27,9 +29,17 @@ HELP = """Type a query, over several lines if you like; it ends with its closing
     ASK { :Bonn :located_on :Rhine }
 
 Tab completes names of the graph after a colon. 'explain 3' tells why row 3 of the last answer is there.
+'LIMIT 5', or another clause that may follow the closing brace, asks the last query again with it.
 'quit' or Ctrl-D leaves."""
 HISTORY = 1_000
 """Lines that are remembered."""
+PASTE = 0.05
+"""Seconds in which the next line of a pasted text comes."""
+NOTHING_IN_COMMON = " "
+"""Offered beside names that would shorten what was typed: then the line editor lists them and leaves the word alone."""
+LISTED = 1_000
+"""Names in other capitals, or by label, that are offered at most."""
+COMMANDS = ("help", "quit", "exit", "explain")
 
 
 class Shell:
@@ -40,14 +50,21 @@ class Shell:
         self._ask = ask
         self._show = show
         self._last: Any = None
+        self._query = ""
+        self._ahead: str | None = None  # a line that was read after the end of a query
+        self._ended = False
 
-    def run(self, read: Callable[[str], str] | None = None) -> None:
-        """Read and answer until the input ends. Errors are shown, and the conversation goes on."""
-        read = read or input
+    def run(self, read: Callable[[str], str] | None = None, waits: Callable[[], bool] | None = None) -> None:
+        """Read and answer until the input ends. Errors are shown, and the conversation goes on.
+
+        ``read`` gives a line, and ``waits`` tells whether one more is there already; both are the terminal's unless
+        given.
+        """
+        read, waits = read or input, waits or _input_waits
         print(f"{self._greeting()}\n'help' explains, 'quit' leaves.", file=sys.stderr)
-        while True:
+        while not self._ended:
             try:
-                text = self._read(read)
+                text = self._read(read, waits)
             except EOFError:
                 return
             except KeyboardInterrupt:
@@ -77,9 +94,25 @@ class Shell:
             print(HELP)
         elif words[0].casefold() == "explain":
             print(self.kb.explain(self._row(words[1:])).to_text())
+        elif begins_clause(text):
+            self._ask_again(text)
         else:
+            self._query = text  # kept even if it is refused: a clause may be what it lacks
             self._last = self._ask(text)
             self._show(self._last)
+
+    def _ask_again(self, clauses: str) -> None:
+        """Ask the last query with these clauses; with them it is the last one, unless they are refused."""
+        shown = " ".join(clauses.split())
+        if not self._query:
+            raise InvalidOption(
+                f"there is no query yet that {shown!r} could belong to", hint=f"ask something first, then: {shown}"
+            )
+        print(f"the last query again, with {shown}", file=sys.stderr)
+        query = with_clauses(self._query, clauses)
+        self._last = self._ask(query)
+        self._query = query
+        self._show(self._last)
 
     def _row(self, words: list[str]) -> Any:
         rows = 0 if self._last is None else len(self._last)
@@ -92,17 +125,49 @@ class Shell:
             )
         return self._last[int(words[0]) - 1]
 
-    def _read(self, read: Callable[[str], str]) -> str:
-        lines = [read(PROMPT)]
+    def _read(self, read: Callable[[str], str], waits: Callable[[], bool]) -> str:
+        lines = [read(PROMPT) if self._ahead is None else self._ahead]
+        self._ahead = None
         # A query has braces; a command has none, and is one line.
-        while lines[-1].strip() and _goes_on("\n".join(lines)):
-            lines.append(read(MORE))
+        while lines[-1].strip():
+            if _goes_on("\n".join(lines)):
+                lines.append(read(MORE))
+            elif _is_command(lines[0]) or not waits():
+                break
+            else:
+                line = self._line_after(read)
+                if line is None or not begins_clause(line):
+                    self._ahead = line
+                    break
+                lines.append(line)
         return "\n".join(lines)
+
+    def _line_after(self, read: Callable[[str], str]) -> str | None:
+        """The line after the end of a query; None where the input ends, which the query is answered before."""
+        try:
+            return read(MORE)
+        except EOFError:
+            self._ended = True
+            return None
 
 
 def _goes_on(text: str) -> bool:
-    first = text.split(maxsplit=1)[0].casefold()
-    return first not in ("help", "quit", "exit", "explain") and not is_finished(text)
+    return not _is_command(text) and not is_finished(text)
+
+
+def _is_command(text: str) -> bool:
+    return text.split(maxsplit=1)[0].casefold() in COMMANDS
+
+
+def _input_waits() -> bool:
+    """Whether the terminal has input that nobody has read yet.
+
+    Neither the line editor nor Python takes more from a terminal than the line that it returns.
+    """
+    try:
+        return bool(select.select([sys.stdin], [], [], PASTE)[0])
+    except (OSError, ValueError):
+        return False  # an input that is no file of the system's
 
 
 @contextmanager
@@ -118,7 +183,7 @@ def line_editing(kb: KnowledgeBase) -> Iterator[None]:
 
     def completer(word: str, state: int) -> str | None:
         if state == 0:
-            found[:] = complete(word, kb.vocabulary, kb.prefixes)
+            found[:] = _offered(word, kb)
         return found[state] if state < len(found) else None
 
     readline.set_completer(completer)
@@ -141,6 +206,18 @@ def line_editing(kb: KnowledgeBase) -> Iterator[None]:
             readline.write_history_file(place)
         except OSError as error:
             print(f"the history was not kept: {error.strerror or error}", file=sys.stderr)
+
+
+def _offered(word: str, kb: KnowledgeBase) -> list[str]:
+    """What the line editor is given: it puts what all of these begin with in the place of the word."""
+    as_typed = complete_as_typed(word, kb.vocabulary, kb.prefixes)
+    if as_typed:
+        return as_typed
+    # Other capitals, or names whose label was typed. One of them may take the word's place.
+    found = complete(word, kb.vocabulary, kb.prefixes, limit=LISTED)
+    shortens = len(found) > 1 and not os.path.commonprefix(found).casefold().startswith(word.casefold())
+    # Where there are more than these, nobody knows what all have in common.
+    return [*found, NOTHING_IN_COMMON] if shortens or len(found) == LISTED else found
 
 
 def history_file() -> Path:

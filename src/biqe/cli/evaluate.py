@@ -49,7 +49,7 @@ def evaluate(
         Path | None,
         typer.Option(
             "--graph",
-            help="Graph folder from which filters that a release lacks are computed. Default: the run's own.",
+            help="Graph from which --filter-graph computes filters that a release lacks. Default: the run's own.",
             show_default=False,
         ),
     ] = None,
@@ -87,7 +87,7 @@ def evaluate(
     settings, is written as JSON; the table goes to standard output. docs/concepts/protocols.md says what each figure
     means.
     """
-    from biqe.errors import InvalidOption
+    from biqe.errors import InvalidOption, UnreadableFile
 
     if (query_set is None) == (release is None):
         raise InvalidOption(
@@ -97,15 +97,18 @@ def evaluate(
     if query_set is not None:
         for option, given in (("--kind", kind), ("--graph", graph), ("--skip-unknown", skip_unknown)):
             if given:
-                raise InvalidOption(f"{option} is for --release only")
+                raise InvalidOption(f"{option} is for --release only", hint=f"leave {option} out with --set")
 
     import torch
 
     from biqe.cli._asked import graph_of, is_benchmark, of_benchmark, of_release, of_set
     from biqe.cli._console import err, print_json, progress
     from biqe.cli._console import out as stdout
+    from biqe.evaluate.report import check_target
     from biqe.models import store
 
+    if out is not None:
+        check_target(out)
     if threads is not None:
         torch.set_num_threads(threads)
     loaded = store.load(_model_folder(run))
@@ -118,10 +121,20 @@ def evaluate(
     else:
         assert release is not None
         graph = graph or graph_of(run)
-        asked = of_release(release, split, filter_graph, kind, graph, skip_unknown, loaded.vocabulary)
+        try:
+            asked = of_release(release, split, filter_graph, kind, graph, skip_unknown, loaded.vocabulary)
+        except UnreadableFile as error:
+            if " filters of split " not in error.message:
+                raise
+            computed = "--filter-graph complete" + ("" if graph is not None else " --graph GRAPH")
+            raise UnreadableFile(
+                error.message, hint=f"{error.hint}; or compute filters from the graph with {computed}"
+            ) from error
     _tell_graph(loaded.model, asked, run)
     if limit is not None:
         asked = _limited(asked, limit, seed)
+    path = out if out is not None else _own_place(run, asked)
+    check_target(path)
     fingerprints = {"vocabulary": loaded.vocabulary.fingerprint, **asked.fingerprints}
     if "graph_fingerprint" in loaded.manifest:
         fingerprints["model_graph"] = loaded.manifest["graph_fingerprint"]
@@ -151,7 +164,6 @@ def evaluate(
                 **asked.notes,
             },
         )
-    path = out if out is not None else run / "reports" / f"{asked.name}.json"
     report.save(path)
     if json:
         print_json(report.to_json())
@@ -175,6 +187,15 @@ def _report(model: QueryModel, asked: Asked, **options: Any) -> Report:
         return evaluate_q2b(model, asked.queries, candidates=asked.candidates, **options)
     assert asked.filter_graph is not None
     return evaluate_cq(model, asked.queries, filter_graph=asked.filter_graph, **options)
+
+
+def _own_place(run: Path, asked: Asked) -> Path:
+    """Where the report goes by itself; with the queries' fingerprint where other queries of that name have theirs."""
+    from biqe.evaluate.loop import fingerprint
+    from biqe.evaluate.report import queries_of
+
+    path, own = run / "reports" / f"{asked.name}.json", fingerprint(asked.queries)
+    return path if queries_of(path) in (None, own) else path.with_name(f"{asked.name}-{own[:8]}.json")
 
 
 def _limited(asked: Asked, limit: int, seed: int) -> Asked:

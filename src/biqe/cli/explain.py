@@ -96,14 +96,10 @@ def _form(form: str | None, out: Path | None, forms: dict[str, str]) -> str:
 def _row(answers: Answers | TermTable, number: int) -> Row:
     """The row of this number, from 1."""
     from biqe.answer.result import Answers
-    from biqe.query.question import ASK
 
     if not isinstance(answers, Answers):
         raise UnsupportedQuery("the rows of this query are values, not entities, so there is nothing behind them",
                                hint="explain a row of SELECT over variables of triple patterns")  # fmt: skip
-    if answers.form == ASK:
-        raise UnsupportedQuery("an ASK query has no rows to explain",
-                               hint="select a variable instead: SELECT ?x WHERE { ... }")  # fmt: skip
     if len(answers) == 0:
         raise EmptyResult("the query has no rows, so there is nothing to explain",
                           hint="'biqe ask' with the same query shows what there is")  # fmt: skip

@@ -68,9 +68,11 @@ def import_graph(
         biqe import facts.nt.gz more.ttl --out kg/facts --split 0.1,0.1 --seed 7
         biqe import triples.txt --format csv --labels names.tsv --out kg/mine
 
-    TSV and CSV have the columns subject, relation, object; a header (head,relation,tail or subject,predicate,object)
-    may give them in another order. Lines that start with # are comments. Literals stay out of the graph and are
-    counted; rdfs:label becomes the label of an entity.
+    TSV and CSV have the columns subject, relation, object; a header (head,relation,tail or subject,predicate,object,
+    source,relation,target, from,rel,to, h,r,t or s,p,o) may give them in another order. Lines that start with # are
+    comments. Literals stay out of the graph and are counted, in TSV those written as "Rhein"@de or "42"^^<type>; a
+    plain "Rhine" in TSV is a name with its quotation marks. rdfs:label becomes the label of an entity. A file may be a
+    pipe, or - for standard input, with --format; Parquet and RDF/XML must be files.
     """
     from biqe.cli._console import print_json, progress
     from biqe.graph.files import find_sources

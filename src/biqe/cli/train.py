@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from biqe.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from biqe.train.loop import Result
 
 DEFAULT_MINUTES = 10.0
 _SHOWN = ("mrr", "hits@3", "hits@10", "auc", "apr")
@@ -16,6 +21,7 @@ _SHOWN = ("mrr", "hits@3", "hits@10", "auc", "apr")
 
 
 def train(
+    context: typer.Context,
     graph: Annotated[
         str | None, typer.Argument(metavar="GRAPH|atlas", help="Graph folder, or atlas.", show_default=False)
     ] = None,
@@ -94,28 +100,37 @@ def train(
         torchrun --nproc-per-node 4 -m biqe train kg/g --out runs/big
 
     Stop it at any moment, with Ctrl-C or worse, and go on with --resume. A run measured in epochs ends with the
-    same weights as one that was never stopped. -O takes every field that 'biqe config --defaults' lists.
+    same weights as one that was never stopped. A run that was stopped exits with 130 (Ctrl-C) or 143 (a polite
+    kill). Without a validation split there is no best model, and the last one is kept. -O takes every field that
+    'biqe config --defaults' lists.
     """
     from biqe.cli._console import err, print_json
-    from biqe.cli._console import out as stdout
     from biqe.train import session
     from biqe.train.ranks import is_first
 
+    if resume is not None and (others := _given(context, apart_from=("resume", "json"))):
+        raise InvalidOption(
+            f"--resume takes the run folder and nothing else: the run goes on as it began. Got {', '.join(others)}",
+            hint=f"'biqe train --resume {resume}' goes on; other settings need a new run, which may begin with this "
+            f"one's model: biqe train --continue {resume} --graph GRAPH --out NEW",
+        )
     if graph is not None and graph_folder is not None:
-        raise InvalidOption(f"the graph is given twice, as {graph} and as --graph {graph_folder}")
+        raise InvalidOption(f"the graph is given twice, as {graph} and as --graph {graph_folder}",
+                            hint="leave one of them out")  # fmt: skip
     graph = graph if graph is not None else graph_folder
     if resume is not None:
-        if graph is not None or out is not None or continue_ is not None:
-            raise InvalidOption("--resume takes the run folder and nothing else",
-                                hint=f"biqe train --resume {resume}")  # fmt: skip
         folder = resume
     elif graph is None or out is None:
         raise InvalidOption("a new run needs a graph and --out", hint="biqe train GRAPH --minutes 10 --out RUN")
     else:
         folder = out
+
+    def note(text: str) -> None:
+        err.print(f"note: {text}", soft_wrap=True)
+
     with _Display(err, quiet=json) if is_first() else _Silent() as display:
         if resume is not None:
-            result = session.resume(resume, listener=display)
+            result = session.resume(resume, listener=display, note=note)
         else:
             assert graph is not None
             own = {"positions": positions, "width": width, "layers": layers}
@@ -143,24 +158,69 @@ def train(
                 _, kept, config = session.settings_of(continue_, **length, **{**shared, **train_options})
                 model_options = {**kept, **model_options}
                 graph = as_graph_folder(graph, folder)
+            if config.shard_entities and os.environ.get("WORLD_SIZE", "1") == "1":
+                err.print(
+                    "warning: --shard-entities has no effect on one process; "
+                    "start several: torchrun --nproc-per-node N -m biqe train ...",
+                    soft_wrap=True,
+                )
             result = session.start(
                 graph, folder, train_config=config, query_set=set_, data=data, model=model,
                 model_options=model_options, start_from=start_from, continues=continue_, listener=display,
+                note=note,
             )  # fmt: skip
     if not is_first():
         return
     facts = {"run": str(folder), "reason": result.reason, **dataclasses.asdict(result.place), **result.metrics}
+    if not result.validated:
+        facts["best"] = None
     if json:
         print_json(facts)
-        return
+    else:
+        _tell(folder, result)
+    if result.reason == "interrupted":  # as shells count: 130 after Ctrl-C, 143 after a polite kill
+        raise typer.Exit(128 + (result.signal or signal.SIGINT))
+
+
+def _given(context: typer.Context, *, apart_from: tuple[str, ...]) -> list[str]:
+    """Options that stand on the command line, by their names there."""
+    return [
+        "/".join([*parameter.opts[:1], *parameter.secondary_opts[:1]])
+        if parameter.param_type_name == "option"
+        else "GRAPH"
+        for parameter in context.command.params
+        if parameter.name not in (None, *apart_from)
+        and (source := context.get_parameter_source(parameter.name)) is not None
+        and source.name == "COMMANDLINE"
+    ]
+
+
+def _tell(folder: Path, result: Result) -> None:
+    """How the run ended, and what to do with it, on standard output."""
+    from biqe.cli._console import out as stdout
+
+    if not result.validated:
+        quality = "not validated" + (", the last weights are kept" if result.reason != "interrupted" else "")
+    elif result.place.best < 0:
+        quality = "not validated yet"
+    else:
+        quality = f"best validation {next(iter(result.metrics), 'mrr').upper()} {result.place.best:.4f}"
     stdout.print(
-        f"{folder}: {result.reason} after {result.place.step:,} steps in {result.place.seconds / 60:.1f} min; "
-        f"best validation {next(iter(result.metrics), 'mrr').upper()} {max(0.0, result.place.best):.4f}"
+        f"{folder}: {result.reason} after {result.place.step:,} steps in {lasted(result.place.seconds)}; {quality}"
     )
     if result.reason == "interrupted":
         stdout.print(f"go on with: biqe train --resume {folder}", soft_wrap=True)
     else:
         stdout.print(f"ask it with: biqe ask {folder} 'SELECT …'", soft_wrap=True)
+
+
+def lasted(seconds: float) -> str:
+    """A length of time: in seconds below a minute, which would be 0.0 min.
+
+    >>> lasted(4.21), lasted(59.97), lasted(90)
+    ('4.2 s', '1.0 min', '1.5 min')
+    """
+    return f"{seconds:.1f} s" if round(seconds, 1) < 60 else f"{seconds / 60:.1f} min"
 
 
 def config_show(
@@ -252,7 +312,8 @@ def _value(name: str, text: str, kind: str) -> Any:
             return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
         return {"int": int, "float": float}.get(kind, str)(text)
     except (ValueError, KeyError) as error:
-        raise InvalidOption(f"{name!r} takes a value of type {kind}. Got {text!r}") from error
+        raise InvalidOption(f"{name!r} takes a value of type {kind}. Got {text!r}",
+                            hint="'biqe config --defaults' lists all settings") from error  # fmt: skip
 
 
 def _fields_with_meaning(kind: type) -> list[tuple[dataclasses.Field[Any], str]]:
@@ -314,6 +375,6 @@ class _Display:
         """Print a line about the validation."""
         if not self._quiet:
             self._console.print(
-                f"validation at {facts['seconds'] / 60:.1f} min, step {facts['step']:,}: "
+                f"validation at {lasted(facts['seconds'])}, step {facts['step']:,}: "
                 + ", ".join(f"{name.upper()} {facts[name]:.4f}" for name in _SHOWN if name in facts)
             )

@@ -5,7 +5,7 @@ Two figures, each between 0 and 1 (published in percent):
 AUC   area under the ROC curve: the chance that a true answer of the type scores above a false one, where the two
       may belong to different questions of the type. As in the original, one negative is drawn for each question,
       and all true answers and all drawn negatives of a type are pooled. So scores of different questions are
-      compared with each other, which here are log-probabilities.
+      compared with each other: a model's raw scores, before they are normalised over the entities.
 APR   average percentile rank: for each question the share of all its negatives that score below the true answer,
       then the mean over the questions of the type.
 
@@ -31,7 +31,8 @@ from biqe.evaluate.protocols import ShapeFigures, Summary, mean_of, summary_of
 from biqe.evaluate.ranks import TIE_RULES
 
 BIO = "bio"
-BIO_VERSION = 1
+BIO_VERSION = 2
+"""2: AUC pools raw scores; 1 pooled log-probabilities."""
 BIO_METRICS = ("auc", "apr")
 HARD = "{} hard"
 """Name of a type's figures against hard negatives."""

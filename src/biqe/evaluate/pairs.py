@@ -48,7 +48,7 @@ def pair_scores(
     positive = np.zeros(len(shaped), np.float32)
     negative = {kind: np.zeros(len(sets.values), np.float32) for kind, sets in kinds.items()}
     with at_rest(model):
-        for questions, scores in question_scores(model, shaped, asked, batch_targets, progress):
+        for questions, scores in question_scores(model, shaped, asked, batch_targets, progress, raw=True):
             positive[questions] = scores[np.arange(len(questions)), truth[questions]]
             for kind, sets in kinds.items():
                 for row, question in enumerate(questions.tolist()):

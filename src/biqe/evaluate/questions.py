@@ -1,8 +1,9 @@
 """Scores and ranks of questions with one target and many answers, as protocols ``q2b`` and ``bio`` need them.
 
 A question is a disjunction of conjunctive rows (one row for all shapes but the unions). Its score of an entity is
-the largest that any of its rows gives: scores are log-probabilities, and an entity answers a disjunction if it
-answers one of its parts. Query2Box calls this the disjunctive normal form and does the same with distances.
+the largest that any of its rows gives: an entity answers a disjunction if it answers one of its parts. Query2Box calls
+this the disjunctive normal form and takes the smallest distance. Rows are compared by the model's raw scores: a row
+with many answers spreads its probability over them, and its log-probabilities would lose to those of a row with few.
 
 Every hard answer is ranked among the entities that are no answers at all, so one sorted list of those serves all
 hard answers of a question: a binary search each, however many there are.
@@ -10,7 +11,7 @@ hard answers of a question: a binary search each, however many there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -131,9 +132,12 @@ def question_scores(
     asked: NDArray[np.int64],
     batch_targets: int | None,
     progress: Progress | None = None,
+    *,
+    raw: bool = False,
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.floating]]]:
     """Numbers of some questions and their (questions, E) scores, until all of ``asked`` are done.
 
+    Unions have raw scores, and with ``raw`` all questions have, so that different questions may be compared.
     The model must be at rest. Scores are fresh arrays that the caller may overwrite.
     """
     size = batch_size(model, batch_targets)
@@ -144,13 +148,14 @@ def question_scores(
     sizes = np.asarray(encoded.sizes)
     first = np.searchsorted(part.owner, np.arange(len(part) + 1))
     counts = np.diff(first)
-    # Questions with as large rows side by side: the largest row of each, then its smallest.
+    # Questions with as large rows side by side: the largest row of each, then its smallest. Unions by themselves.
     largest, smallest = np.maximum.reduceat(sizes, first[:-1]), np.minimum.reduceat(sizes, first[:-1])
-    _, kinds = np.unique(np.stack([largest, smallest], 1), axis=0, return_inverse=True)
+    _, kinds = np.unique(np.stack([largest, smallest, counts > 1], 1), axis=0, return_inverse=True)
     done = 0
     for chosen in batches(kinds.ravel(), counts, size):
         rows = np.concatenate([np.arange(first[question], first[question + 1]) for question in chosen])
-        scores = np.array(as_array(_row_scores(model, encoded, sizes, rows)))
+        score = model.raw_scores if raw or counts[chosen[0]] > 1 else model.scores
+        scores = np.array(as_array(_row_scores(model, score, encoded, sizes, rows)))
         check_numbers(scores)
         if len(rows) > len(chosen):
             starts = np.cumsum(counts[chosen]) - counts[chosen]
@@ -193,18 +198,22 @@ def rank_answers(
 
 
 def _row_scores(
-    model: QueryModel, encoded: object, sizes: NDArray[np.integer], rows: NDArray[np.int64]
+    model: QueryModel,
+    score: Callable[[object], torch.Tensor],
+    encoded: object,
+    sizes: NDArray[np.integer],
+    rows: NDArray[np.int64],
 ) -> torch.Tensor:
     """(rows, E) scores, a batch for each size among the rows."""
     present = np.unique(sizes[rows])
     if len(present) == 1:
-        scores = model.scores(encoded.batch(rows))  # type: ignore[attr-defined]
+        scores = score(encoded.batch(rows))  # type: ignore[attr-defined]
         check_shape(model, scores, len(rows))
         return scores
     whole = torch.empty(len(rows), model.entity_count)
     for size in present:
         places = np.flatnonzero(sizes[rows] == size)
-        scores = model.scores(encoded.batch(rows[places]))  # type: ignore[attr-defined]
+        scores = score(encoded.batch(rows[places]))  # type: ignore[attr-defined]
         check_shape(model, scores, len(places))
         whole[torch.from_numpy(places)] = scores.to(whole.dtype)
     return whole

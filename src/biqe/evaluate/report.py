@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from biqe.errors import InvalidOption, RunFailed, UnreadableFile
@@ -125,6 +126,45 @@ class Report:
     def to_table(self) -> str:
         """Plain text of at most 80 columns: realistic figures, what was left out, how it was made."""
         return "\n".join(line.rstrip() for line in lines(self)) + "\n"
+
+
+def check_target(path: str | os.PathLike[str]) -> None:
+    """InvalidOption unless a report may be written to ``path``: a new file, or one that takes an older report's place.
+
+    Asked before the ranking, which may take hours.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise InvalidOption(f"the report cannot be written to {path}: it is a folder",
+                            hint=f"name a file, such as --out {path / 'report.json'}")  # fmt: skip
+    if os.path.lexists(path) and queries_of(path) is None:
+        raise InvalidOption(f"{path} exists and is not a report of biqe; nothing was overwritten",
+                            hint="choose another file with --out, or move that one away")  # fmt: skip
+    above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+    try:
+        with TemporaryFile(dir=above):
+            pass
+    except OSError as error:
+        raise InvalidOption(f"the report cannot be written to {path}: {above}: {error.strerror or error}",
+                            hint="choose another place with --out") from error  # fmt: skip
+
+
+def queries_of(path: Path) -> str | None:
+    """Fingerprint of the queries that the report in ``path`` is about, empty in old ones; None if it is no report."""
+    try:
+        if not path.is_file():
+            return None
+        with open(path, encoding="utf-8") as file:
+            if not file.read(1000).lstrip().startswith("{"):  # whatever it is, it need not be read whole
+                return None
+            file.seek(0)
+            data = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return None
+    if data.get("format") != FORMAT:
+        return None
+    told = data.get("fingerprints")
+    return str(told.get("queries", "")) if isinstance(told, dict) else ""
 
 
 def plain(value: Any) -> Any:

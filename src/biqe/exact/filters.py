@@ -6,8 +6,8 @@ regular expressions go through RE2, which takes time in proportion to the text, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
@@ -20,6 +20,7 @@ from biqe.query.ast import Entity, Variable
 from biqe.query.bound import BoundQuery
 from biqe.query.expression import AllOf, AnyOf, Compare, Condition, Holds, IsIri, Matches, NameOf, Not, OneOf, Operand
 from biqe.query.expression import variables as variables_of
+from biqe.query.regex import HINT, as_re2, fault
 
 Columns = Mapping[str, NDArray[np.integer]]
 """Entity ids by variable; all of one length."""
@@ -34,6 +35,7 @@ class Filters:
     def __init__(self, conditions: Sequence[Condition], vocabulary: Vocabulary) -> None:
         self.conditions = tuple(conditions)
         self._vocabulary = vocabulary
+        self._last: tuple[NDArray[np.integer], tuple[_Texts, _Texts]] | None = None
         for condition in self.conditions:
             self._compile(condition)
 
@@ -45,21 +47,33 @@ class Filters:
         return passed
 
     def allowed(self, variable: str) -> Passed | None:
-        """(E,) which entities the conditions on this variable alone leave; None where there are no such conditions."""
-        # A conjunction constrains each of its variables by itself; taken apart, more of it can be used early.
-        alone = [
-            part
-            for condition in self.conditions
-            for part in _conjuncts(condition)
-            if [v.name for v in variables_of(part)] == [variable]
-        ]
-        if not alone:
+        """(E,) the entities that conditions leave this variable, whatever the others are; None where they leave all."""
+        return self._left(AllOf(self.conditions), variable)
+
+    def alternatives(self, most: int) -> list[Filters]:
+        """The conditions once for each part of a disjunction, such as the rows of VALUES, that part alone; as they are
+        where there is none, or none of at most ``most`` parts of which each fixes a variable."""
+        for number, condition in enumerate(self.conditions):
+            if isinstance(condition, AnyOf) and 1 < len(condition.parts) <= most and all(map(_fixes, condition.parts)):
+                others = self.conditions[:number] + self.conditions[number + 1 :]
+                return [Filters((*others, part), self._vocabulary) for part in condition.parts]
+        return [self]
+
+    def _left(self, condition: Condition, variable: str) -> Passed | None:
+        """(E,) the entities with which the condition can hold, by what its parts say about this variable alone."""
+        names = {found.name for found in variables_of(condition)}
+        if variable not in names:
             return None
-        entities = np.arange(len(self._vocabulary.entities))
-        passed = np.ones(len(entities), bool)
-        for condition in alone:
-            passed &= self._holds(condition, {variable: entities}, len(entities))
-        return passed
+        if names == {variable}:
+            entities = np.arange(len(self._vocabulary.entities))
+            return self._holds(condition, {variable: entities}, len(entities))
+        if not isinstance(condition, AllOf | AnyOf):
+            return None
+        parts = [self._left(part, variable) for part in condition.parts]
+        found = [part for part in parts if part is not None]
+        if isinstance(condition, AllOf):
+            return np.logical_and.reduce(found) if found else None
+        return np.logical_or.reduce(found) if len(found) == len(parts) else None
 
     def _holds(self, condition: Condition, columns: Columns, count: int) -> Passed:
         if isinstance(condition, AllOf | AnyOf):
@@ -98,25 +112,31 @@ class Filters:
         names = [self._vocabulary.entities[int(entity)] for entity in ids]
         return [names[place] for place in places.tolist()]
 
-    def _by_entity(self, ids: NDArray[np.integer], judge: Callable[[list[int]], Passed]) -> Passed:
+    def _by_entity(self, ids: NDArray[np.integer], judge: Callable[[NDArray[np.integer]], Passed]) -> Passed:
         unique, places = np.unique(ids, return_inverse=True)
-        return judge(unique.tolist())[places]
+        return judge(unique)[places]
 
-    def _judge(self, condition: Matches | Holds | IsIri) -> Callable[[list[int]], Passed]:
+    def _judge(self, condition: Matches | Holds | IsIri) -> Callable[[NDArray[np.integer]], Passed]:
         """A function from entities to whether the condition holds for each."""
-        vocabulary = self._vocabulary
         if isinstance(condition, IsIri):
-            return lambda ids: np.array([not vocabulary.entities[entity].startswith("_:") for entity in ids], bool)
+            return lambda ids: np.array([not name.startswith("_:") for name in self._read(ids)[0].plain], bool)
         found = _found(condition)
 
-        def judge(ids: list[int]) -> Passed:
-            passed = found([vocabulary.entities[entity] for entity in ids])
-            if not isinstance(condition.text, NameOf):
-                # A bare variable stands for what people call the entity, too.
-                passed = passed | found([vocabulary.labels.get(entity, "") for entity in ids])
-            return passed
+        def judge(ids: NDArray[np.integer]) -> Passed:
+            names, labels = self._read(ids)
+            passed = found(names)
+            # A bare variable stands for what people call the entity, too.
+            return passed if isinstance(condition.text, NameOf) else passed | found(labels)
 
         return judge
+
+    def _read(self, ids: NDArray[np.integer]) -> tuple[_Texts, _Texts]:
+        """Names and labels of entities; those of the last ones are kept, for many conditions ask about the same."""
+        if self._last is None or not np.array_equal(self._last[0], ids):
+            entities, vocabulary = ids.tolist(), self._vocabulary
+            names = _Texts([vocabulary.entities[entity] for entity in entities])
+            self._last = ids, (names, _Texts([vocabulary.labels.get(entity, "") for entity in entities]))
+        return self._last[1]
 
     def _compile(self, condition: Condition) -> None:
         """Refuse a regular expression that cannot be read before any row is looked at."""
@@ -125,8 +145,8 @@ class Filters:
                 self._compile(part)
         elif isinstance(condition, Not):
             self._compile(condition.part)
-        elif isinstance(condition, Matches):
-            _found(condition)([""])
+        elif isinstance(condition, Matches) and (reason := fault(condition.pattern, condition.flags)):
+            raise SparqlSyntax(reason, hint=HINT)
 
 
 def columns_of(query: BoundQuery, rows: NDArray[np.integer]) -> dict[str, NDArray[np.integer]]:
@@ -134,13 +154,30 @@ def columns_of(query: BoundQuery, rows: NDArray[np.integer]) -> dict[str, NDArra
     return {query.names[node]: rows[:, column] for column, node in enumerate(query.targets)}
 
 
-def _conjuncts(condition: Condition) -> list[Condition]:
+def _fixes(condition: Condition) -> bool:
+    """Whether the condition gives some variable one entity."""
     if isinstance(condition, AllOf):
-        return [inner for part in condition.parts for inner in _conjuncts(part)]
-    return [condition]
+        return any(map(_fixes, condition.parts))
+    if not isinstance(condition, Compare) or condition.operator != "=":
+        return False
+    sides = condition.left, condition.right
+    return any(isinstance(side, Variable) for side in sides) and any(isinstance(side, Entity) for side in sides)
 
 
-def _found(condition: Matches | Holds) -> Callable[[list[str]], Passed]:
+class _Texts:
+    """Texts, as they are and as Arrow has them."""
+
+    def __init__(self, plain: list[str]) -> None:
+        self.plain = plain
+
+    @cached_property
+    def arrow(self) -> Any:
+        import pyarrow
+
+        return pyarrow.array(self.plain, pyarrow.string())
+
+
+def _found(condition: Matches | Holds) -> Callable[[_Texts], Passed]:
     """A function from texts to whether the condition finds what it looks for in each."""
     if isinstance(condition, Holds):
         part = condition.part
@@ -149,26 +186,13 @@ def _found(condition: Matches | Holds) -> Callable[[list[str]], Passed]:
             "STRSTARTS": lambda text: text.startswith(part),
             "STRENDS": lambda text: text.endswith(part),
         }[condition.function]
-        return lambda texts: np.array([test(text) for text in texts], bool)
-    # pyarrow takes a tenth of a second to load: only those who ask for a regular expression wait for it.
-    import pyarrow
+        return lambda texts: np.array([test(text) for text in texts.plain], bool)
     from pyarrow import compute
 
-    pattern = re.escape(condition.pattern) if "q" in condition.flags else condition.pattern
-    flags = "".join(sorted(set(condition.flags) & set("sm")))
-    pattern = f"(?{flags}){pattern}" if flags else pattern
+    pattern = as_re2(condition.pattern, condition.flags)
 
-    def search(texts: list[str]) -> Passed:
-        try:
-            found = compute.match_substring_regex(
-                pyarrow.array(texts, pyarrow.string()), pattern, ignore_case="i" in condition.flags
-            )
-        except pyarrow.ArrowInvalid as error:
-            reason = str(error).partition(": ")[2] or str(error)
-            raise SparqlSyntax(
-                f"{condition.pattern[:60]!r} is no regular expression that can be read: {reason[:120]}",
-                hint="back references and look-around are not supported: matching takes time in proportion to the text",
-            ) from error
+    def search(texts: _Texts) -> Passed:
+        found = compute.match_substring_regex(texts.arrow, pattern, ignore_case="i" in condition.flags)
         return np.asarray(found.to_numpy(zero_copy_only=False), bool)
 
     return search

@@ -7,6 +7,8 @@ table would outgrow its cap, the caller turns to the kernels, which no product b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,9 +22,16 @@ Column = NDArray[np.int32]
 
 
 def join_table(
-    adjacency: Adjacency, query: BoundQuery, targets: tuple[int, ...], cap: int = CAP
+    adjacency: Adjacency,
+    query: BoundQuery,
+    targets: tuple[int, ...],
+    cap: int = CAP,
+    allowed: Mapping[int, NDArray[np.bool_]] | None = None,
 ) -> NDArray[np.int32] | None:
-    """Distinct rows over ``targets``, sorted; None if a table of more than ``cap`` rows would be needed for them."""
+    """Distinct rows over ``targets``, sorted; None if a table of more than ``cap`` rows would be needed for them.
+
+    ``allowed`` are (E,) the entities that some nodes may have: others leave the table as soon as they come.
+    """
     columns: dict[int, Column] = {}
     size = 1
     pending = list(dict.fromkeys(query.edges))
@@ -33,6 +42,10 @@ def join_table(
         if joined is None:
             return None
         columns, size = joined
+        for node in (edge[0], edge[2]):
+            if allowed is not None and node in allowed and node in columns:
+                keep = allowed[node][columns[node]]
+                columns, size = {other: column[keep] for other, column in columns.items()}, int(keep.sum())
         still = {node for s, _, o in pending for node in (s, o)}.union(targets)
         if not columns.keys() <= still:
             columns = {node: column for node, column in columns.items() if node in still}
@@ -42,6 +55,8 @@ def join_table(
             if size * adjacency.entity_count > cap:
                 return None
             every = np.arange(adjacency.entity_count, dtype=np.int32)
+            if allowed is not None and target in allowed:
+                every = every[allowed[target]]
             columns = {node: np.repeat(column, len(every)) for node, column in columns.items()}
             columns[target] = np.tile(every, size)
             size *= len(every)

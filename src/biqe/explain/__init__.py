@@ -1,7 +1,8 @@
 """Why a row is an answer: three views of it, in words, in numbers and as a picture.
 
 asking.py          what a model says about one row of a query
-witness.py         stored triples and missing links that together make the row
+search.py          stored triples and missing links that together make rows; answering searches here, too
+witness.py         the same for one row that is explained
 attention.py       which parts of the query each unknown looked at
 counterfactual.py  how the row's probability changes when the query, or what the model may use, changes
 compose.py         explain(): the views together
@@ -14,8 +15,24 @@ picture.py         the explanation as a picture
 words.py           names as they may be shown
 """
 
-from biqe.explain.compose import explain
-from biqe.explain.explanation import Explanation
-from biqe.explain.parts import VIEWS
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from biqe.explain.compose import explain
+    from biqe.explain.explanation import Explanation
+    from biqe.explain.parts import VIEWS
 
 __all__ = ["VIEWS", "Explanation", "explain"]
+
+
+def __getattr__(name: str) -> Any:
+    # Answering needs the search alone, and pictures take long to load.
+    if name not in __all__:
+        raise AttributeError(f"module 'biqe.explain' has no attribute {name!r}")
+    from biqe.explain import compose, explanation, parts
+
+    found = {"VIEWS": parts.VIEWS, "Explanation": explanation.Explanation, "explain": compose.explain}
+    globals().update(found)
+    return found[name]

@@ -5,12 +5,13 @@ surest unknown is asked for first, the row's own entity is put in its place, and
 still depends on them and nothing else. That is what the beam of asking does, along one row; with three unknowns or more
 it may fill them in another order.
 
-Parts of a query that do not hang together are asked one by one, and their shares multiplied.
+Parts of a query that do not hang together are asked one by one, and their shares multiplied; for a predicted row, a
+part that the graph holds counts as 1, as it does when rows are listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.errors import TooManyPaths, UnsupportedQuery
+from biqe.explain.search import Allowed, Opinion, Triple
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge, selected_rows
 from biqe.query.dag import analyse, components
 from biqe.query.orient import orient
@@ -30,7 +32,6 @@ SCORES_AT_ONCE = 8_000_000
 """Scores that one model call may return (32 MB of float32)."""
 
 Scores = NDArray[np.floating]
-Triple = tuple[int, int, int]
 LinkProbabilities = Callable[[Sequence[Triple]], list[float]]
 """How probable each link is by itself."""
 
@@ -80,6 +81,17 @@ class Asker:
             scores = as_array(self.model.scores(self.model.encoder(QuerySet.of(prepared))))
         return scores[selected_rows(prepared)]
 
+    @property
+    def opinion(self) -> Opinion:
+        """The model, as a search for witnesses asks it."""
+        seen: tuple[int, int] | None = getattr(self.model, "seen", None)
+        return Opinion(
+            self.prepare,
+            self.log_probabilities,
+            self.link_probabilities,
+            lambda entity, relation: seen is None or (entity < seen[0] and relation < seen[1]),
+        )
+
     def link_probabilities(self, links: Sequence[Triple]) -> list[float]:
         """How probable each link (subject, relation, object) is by itself: the object's share when the model is asked
         for the objects of that subject and relation, and for nothing else; or what ``links`` says."""
@@ -103,18 +115,37 @@ class Asker:
                 found.update(((*key, object_), _chance(scores[object_])) for object_ in objects[key])
         return [found[link] for link in links]
 
-    def share(self, query: BoundQuery, row: Mapping[int, int], muted: frozenset[int] = frozenset()) -> float:
+    def reads(self, query: BoundQuery) -> bool:
+        """Whether the model reads the query in one piece."""
+        try:
+            self.prepare(query)
+        except UnsupportedQuery:
+            return False
+        return True
+
+    def share(
+        self, query: BoundQuery, row: Mapping[int, int], muted: frozenset[int] = frozenset(), *,
+        settled: Set[int] = frozenset(), permitted: Allowed | None = None, whole: bool = False,
+    ) -> float:  # fmt: skip
         """p(row); ``row`` gives an entity to each target node. Refused where the model cannot read what has to be
-        asked, or where no pattern says anything about a target."""
+        asked, or where no pattern says anything about a target.
+
+        ``settled`` are nodes of parts that count as 1. ``permitted`` are (E,) masks of the entities that conditions
+        leave a target: they decide which one is the surest, and change no share. With ``whole``, parts that do not
+        hang together are read at once.
+        """
         total = 0.0
-        for part in _parts(query, {}):
+        for part in [_Part(query, tuple(range(len(query.nodes))))] if whole else _parts(query, {}):
+            if set(part.places) <= settled:
+                continue
             slots = {node: slot for slot, node in enumerate(part.places)}
             own = {slots[node]: entity for node, entity in row.items() if node in slots}
-            total += self._chain(part.query, own, frozenset(slots[node] for node in muted if node in slots))
+            masks = {slots[node]: mask for node, mask in (permitted or {}).items() if node in slots}
+            total += self._chain(part.query, own, frozenset(slots[node] for node in muted if node in slots), masks)
         return _chance(total)
 
-    def _chain(self, query: BoundQuery, row: Mapping[int, int], muted: frozenset[int]) -> float:
-        """Logarithm of p(row) for a connected query."""
+    def _chain(self, query: BoundQuery, row: Mapping[int, int], muted: frozenset[int], permitted: Allowed) -> float:
+        """Logarithm of p(row) for a query that is asked whole."""
         try:
             read = self.prepare(query, muted)
         except UnsupportedQuery:
@@ -126,7 +157,7 @@ class Asker:
         total = 0.0
         while left:
             scores = self._given(query, read, filled, muted)
-            surest = max(self._fillable(query, left), key=lambda node: float(scores[node].max()))
+            surest = max(self._fillable(query, left), key=lambda node: _largest(scores[node], permitted.get(node)))
             total += float(scores[surest][row[surest]])
             filled[surest] = row[surest]
             left.remove(surest)
@@ -193,6 +224,11 @@ def _alone(query: BoundQuery, target: int) -> BoundQuery:
     """The query for one of its targets, the others hidden."""
     nodes = tuple(HIDDEN if value == TARGET and n != target else value for n, value in enumerate(query.nodes))
     return replace(query, nodes=nodes, targets=(target,))
+
+
+def _largest(scores: Scores, permitted: NDArray[np.bool_] | None) -> float:
+    """The largest score of an entity that is permitted."""
+    return float((scores if permitted is None else scores[permitted]).max(initial=-np.inf))
 
 
 def _chance(log_probability: float) -> float:

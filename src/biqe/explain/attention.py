@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from biqe.errors import UnsupportedQuery
 from biqe.query.tokens import tokens
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def attend(asker: Asker, query: BoundQuery) -> Attention:
     read the query."""
     from biqe.evaluate.query_attention import query_attention  # torch: not before a model is asked
 
+    if not query.targets:
+        raise UnsupportedQuery("the question has no unknown that could look at something")
     oriented = asker.prepare(query)
     found = query_attention(asker.model, oriented, None, top=1)
     elements = np.array(tokens(oriented).elements)  # (T,) nodes, then number of nodes + edge

@@ -9,7 +9,7 @@ from biqe.errors import InvalidOption, UnsupportedQuery, VocabularyMismatch
 from biqe.explain import witness
 from biqe.explain.asking import Asker, LinkProbabilities
 from biqe.explain.attention import attend
-from biqe.explain.counterfactual import told, vary
+from biqe.explain.counterfactual import Asked, told, vary
 from biqe.explain.explanation import Explanation
 from biqe.explain.layout import depths
 from biqe.explain.parts import (
@@ -27,6 +27,7 @@ from biqe.explain.parts import (
     Pattern,
     Witness,
 )
+from biqe.explain.search import Allowed, Evidence
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bound import HIDDEN as HIDDEN_NODE
@@ -46,7 +47,11 @@ def explain(
     views: Sequence[str] = VIEWS,
     probability: float | None = None,
     link_probabilities: LinkProbabilities | None = None,
-    allowed: witness.Allowed | None = None,
+    allowed: Allowed | None = None,
+    evidence: Evidence | None = None,
+    asked: BoundQuery | None = None,
+    permitted: Allowed | None = None,
+    remark: str = "",
 ) -> Explanation:
     """Why ``row`` answers ``query``.
 
@@ -56,6 +61,11 @@ def explain(
     perhaps; left out, they are the model's shares. ``allowed`` are the entities that hidden variables may be, as (E,)
     masks by node, where the query has conditions on them. A view that the model cannot give is skipped with a sentence;
     a row that does not fit the query is refused.
+
+    Of a row that was answered, ``evidence`` is what it was found to rest on, and ``asked`` the question that the model
+    was put: the same nodes and patterns, with hidden variables as further targets perhaps, or targets as constants;
+    ``permitted`` are the entities that conditions leave its targets. ``remark`` is a sentence on why the row's
+    probability is not its share.
 
     >>> from biqe.graph.triples import as_triples
     >>> town = Vocabulary(["Rhine", "Bonn"], ["located_on"])
@@ -75,7 +85,11 @@ def explain(
     if probability is not None and not 0.0 <= probability <= 1.0:
         raise InvalidOption(f"the probability of a row must be in [0, 1]. Got {probability}")
     asker = None if model is None else told(Asker(model, link_probabilities), graph)
-    found = witness.find(graph, query, row, asker, allowed)
+    found = witness.find(graph, query, row, asker, allowed, evidence)
+    asked = query if asked is None else asked
+    if (len(asked.nodes), asked.edges) != (len(query.nodes), query.edges):
+        raise InvalidOption("the question as it was asked must have the nodes and patterns of the query")
+    values = {node: found.nodes[node] for node in asked.targets}
     made: dict[str, Any] = {}
     skipped: dict[str, str] = {}
     share = None
@@ -85,15 +99,15 @@ def explain(
     else:
         if ATTENTION in views:
             try:
-                made[ATTENTION] = attend(asker, query)
+                made[ATTENTION] = attend(asker, asked)
             except UnsupportedQuery as error:
                 skipped[ATTENTION] = _sentence(error.message)
         try:
             if COUNTERFACTUAL in views:
-                made[COUNTERFACTUAL] = vary(asker, graph, query, row, found)
+                made[COUNTERFACTUAL] = vary(asker, graph, asked, values, found, permitted)
                 share = made[COUNTERFACTUAL].share
             else:
-                share = asker.share(query, row)
+                share = Asked(asker, graph, asked, values, found, permitted or {}).share()
         except UnsupportedQuery as error:
             if COUNTERFACTUAL in views:
                 skipped[COUNTERFACTUAL] = _sentence(error.message)
@@ -110,6 +124,7 @@ def explain(
         share=share,
         depths=depths(query, graph.relation_count),
         skipped=skipped,
+        remark=remark,
         **made,
     )
 
@@ -127,9 +142,6 @@ def _check(
             raise InvalidOption(f"a view must be one of {', '.join(VIEWS)}. Got {view!r}")
     if isinstance(views, str) or not views:
         raise InvalidOption(f"'views' must be a list of one or more of {', '.join(VIEWS)}. Got {views!r}")
-    if not query.targets:
-        raise UnsupportedQuery("this query asks for no variable, so it has no rows to explain",
-                               hint="select a variable: SELECT ?x WHERE { ... }")  # fmt: skip
     if set(row) != set(query.targets):
         raise InvalidOption(
             f"a row to explain must have an entity for each of the target nodes {sorted(query.targets)}. "

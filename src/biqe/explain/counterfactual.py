@@ -7,26 +7,33 @@ is said any more has no share. The share is the model's own (see asking.py), bef
 
 * for a model that looks into the graph while it answers (it has a ``use_graph`` of its own, as cqd): the triple is
   taken out of the graph that the model sees. What the model learnt from it in training stays in its weights.
+* for a part of the question that asks for nothing (all of ASK): the fact is no longer stored, so that the model has to
+  predict it. The probability of such a part is that of its missing links, multiplied.
 * for any other model: nothing is looked up, so what leads it to the triple is the part of the query that the triple
   fills. The constant of that pattern is hidden: the model reads the same query with this one name left out, other
   patterns with the same constant untouched. Where the pattern has no constant, or the model cannot read a query
   without it, the pattern is cut, and with it all that hung on the unknowns by it alone.
+
+The question is the one that the model was asked when the row was listed: with the entities that conditions pin as
+constants, and with parts of a predicted row that the graph holds, and nothing joins to the others, as settled.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from biqe.errors import UnsupportedQuery
 from biqe.explain.asking import Asker, Triple
+from biqe.explain.search import Allowed
 from biqe.explain.witness import Found, forward
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import difference
 from biqe.query.bound import BoundQuery
+from biqe.query.dag import components
 
 DROPPED = "dropped"
 TAKEN = "taken out of the graph"
@@ -46,6 +53,8 @@ class Change:
     """Of the row afterwards; None where there is none."""
     reason: str = ""
     """Why there is none."""
+    name: int | None = None
+    """Node of the constant that was hidden, for HIDDEN_NAME."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,7 @@ class Counterfactual:
     """The row's share as asked, and after each change."""
 
     share: float
-    """What the model by itself gives the row, known or not."""
+    """What the row is given as asked, before any calibration; for a known row, by the model alone."""
     patterns: tuple[Change, ...]
     """Each pattern dropped, in the order of the query."""
     triples: tuple[Change, ...]
@@ -79,21 +88,136 @@ def told(asker: Asker, graph: Graph) -> Asker:
     return Asker(model, asker.links)
 
 
-def vary(asker: Asker, graph: Graph, query: BoundQuery, row: Mapping[int, int], found: Found) -> Counterfactual:
-    """Every change, one at a time. ``asker`` was ``told`` of ``graph``; ``found`` is the row's witness. Refused where
-    the model cannot give the row a share to begin with."""
-    share = asker.share(query, row)
-    looks = sees_graph(asker)
-    triples = []
-    for number in (number for number, is_stored in enumerate(found.stored) if is_stored):
+def vary(
+    asker: Asker, graph: Graph, query: BoundQuery, row: Mapping[int, int], found: Found,
+    permitted: Allowed | None = None,
+) -> Counterfactual:  # fmt: skip
+    """Every change, one at a time. ``asker`` was ``told`` of ``graph``; ``found`` is the row's witness, and
+    ``permitted`` the entities that conditions leave targets. Refused where the row cannot be given a share to begin
+    with."""
+    asked = Asked(asker, graph, query, row, found, permitted or {})
+    share = asked.share()
+    triples = tuple(asked.without_triple(number) for number, is_stored in enumerate(found.stored) if is_stored)
+    patterns = tuple(asked.without_pattern(number) for number in range(len(query.edges)))
+    return Counterfactual(share, patterns, triples, sees_graph(asker))
+
+
+class Asked:
+    """A question as it was put to the model when a row was listed, and the row."""
+
+    def __init__(
+        self, asker: Asker, graph: Graph, query: BoundQuery, row: Mapping[int, int], found: Found, permitted: Allowed
+    ) -> None:
+        self.asker, self.graph, self.query, self.row, self.found = asker, graph, query, row, found
+        self.permitted = permitted
+        parts = [set(part) for part in components(len(query.nodes), query.edges)]
+        self._whole = len(parts) > 1 and bool(query.targets) and asker.reads(query)
+        if self._whole:
+            parts = []
+        self._part_of = {node: part for part in parts for node in part}
+        open_parts = [part for part in parts if not part.isdisjoint(query.targets)]
+        self._closed = [
+            number for number, edge in enumerate(query.edges) if parts and self._part_of[edge[0]] not in open_parts
+        ]
+        """Patterns of parts that ask for nothing."""
+        stored = [all(held for held, edge in zip(found.stored, query.edges, strict=True) if edge[0] in part)
+                  for part in open_parts]  # fmt: skip
+        self._settled: set[int] = set()
+        if not all(found.stored) and len(parts) > 1:
+            self._settled = {node for part, held in zip(open_parts, stored, strict=True) if held for node in part}
+
+    def share(self) -> float:
+        """As it was asked."""
+        return self._closed_share() * self._open_share(self.asker, self.query)
+
+    def without_pattern(self, number: int) -> Change:
+        """The share without a pattern."""
+        left = without_pattern(self.query, number)
+        if not left.edges and not left.targets:
+            return Change(number, DROPPED, None, "nothing is left of the question")
+        return self._changed(
+            number,
+            DROPPED,
+            lambda: self._closed_share(dropped=number) * self._open_share(self.asker, left, whole=False),
+        )
+
+    def without_triple(self, number: int) -> Change:
+        """The share without the stored triple of a pattern."""
+        subject, relation, object_ = self.query.edges[number]
+        nodes = self.found.nodes
+        looks = sees_graph(self.asker)
+        asker = self.asker
         if looks:
-            triples.append(_without_triple(asker, graph, query, row, number, found))
-        else:
-            triples.append(_without_name(asker, query, row, number))
-    patterns = [
-        _asked(asker, without_pattern(query, number), row, number, DROPPED) for number in range(len(query.edges))
-    ]
-    return Counterfactual(share, tuple(patterns), tuple(triples), looks)
+            triple = forward((nodes[subject], relation, nodes[object_]), self.graph.relation_count)
+            asker = told(asker, without_triple(self.graph, triple))
+        if number in self._closed:
+            return self._changed(
+                number,
+                TAKEN,
+                lambda: self._closed_share(withheld=number, asker=asker) * self._open_share(self.asker, self.query),
+            )
+        # A part without one of its facts is not settled any more.
+        settled = self._settled - self._part_of.get(subject, set())
+        if looks:
+            return self._changed(
+                number, TAKEN, lambda: self._closed_share() * self._open_share(asker, self.query, settled=settled)
+            )
+        hidden = without_name(self.query, number)
+        if hidden is not None:
+            query, muted = hidden
+            change = self._changed(
+                number,
+                HIDDEN_NAME,
+                lambda: self._closed_share() * self._open_share(asker, query, muted, settled=settled),
+            )
+            if change.share is not None:
+                return replace(change, name=subject if self.query.nodes[subject] >= 0 else object_)
+        return self._changed(
+            number,
+            CUT,
+            lambda: (
+                self._closed_share()
+                * self._open_share(asker, without_pattern(self.query, number), settled=settled, whole=False)
+            ),
+        )
+
+    def _changed(self, number: int, how: str, share: Callable[[], float]) -> Change:
+        try:
+            return Change(number, how, share())
+        except UnsupportedQuery as error:
+            return Change(number, how, None, error.message)
+
+    def _open_share(
+        self, asker: Asker, query: BoundQuery, muted: frozenset[int] = frozenset(), *,
+        settled: Set[int] | None = None, whole: bool = True,
+    ) -> float:  # fmt: skip
+        """Of the parts with unknowns."""
+        return asker.share(
+            query, self.row, muted, settled=self._settled if settled is None else settled, permitted=self.permitted,
+            whole=whole and self._whole,
+        )  # fmt: skip
+
+    def _closed_share(
+        self, *, dropped: int | None = None, withheld: int | None = None, asker: Asker | None = None
+    ) -> float:
+        """Of the parts that ask for nothing: their missing links, each once, multiplied."""
+        chances: dict[Triple, float | None] = {}
+        nodes, count = self.found.nodes, self.graph.relation_count
+        for number in self._closed:
+            subject, relation, object_ = self.query.edges[number]
+            triple = forward((nodes[subject], relation, nodes[object_]), count)
+            if number != dropped and not self.found.stored[number]:
+                chances[triple] = self.found.probabilities[number]
+            if number == withheld and asker is not None:
+                # A model that looks into the graph is asked itself: whoever else knows about links has seen the triple.
+                speaker = Asker(asker.model) if sees_graph(asker) else asker
+                (chances[triple],) = speaker.link_probabilities([triple])
+        total = 1.0
+        for chance in chances.values():
+            if chance is None:
+                raise UnsupportedQuery("a link is missing about which the model cannot say anything")
+            total *= chance
+        return total
 
 
 def without_pattern(query: BoundQuery, number: int) -> BoundQuery:
@@ -125,30 +249,3 @@ def without_name(query: BoundQuery, number: int) -> tuple[BoundQuery, frozenset[
 def without_triple(graph: Graph, triple: Triple) -> Graph:
     """The graph without one triple."""
     return Graph(graph.vocabulary, difference(graph.triples, np.array([triple], np.int32)))
-
-
-def _without_triple(
-    asker: Asker, graph: Graph, query: BoundQuery, row: Mapping[int, int], number: int, found: Found
-) -> Change:
-    subject, relation, object_ = query.edges[number]
-    triple = forward((found.nodes[subject], relation, found.nodes[object_]), graph.relation_count)
-    return _asked(told(asker, without_triple(graph, triple)), query, row, number, TAKEN)
-
-
-def _without_name(asker: Asker, query: BoundQuery, row: Mapping[int, int], number: int) -> Change:
-    hidden = without_name(query, number)
-    if hidden is not None:
-        change = _asked(asker, hidden[0], row, number, HIDDEN_NAME, hidden[1])
-        if change.share is not None:
-            return change
-    return _asked(asker, without_pattern(query, number), row, number, CUT)
-
-
-def _asked(
-    asker: Asker, query: BoundQuery, row: Mapping[int, int], number: int, how: str,
-    muted: frozenset[int] = frozenset(),
-) -> Change:  # fmt: skip
-    try:
-        return Change(number, how, asker.share(query, row, muted))
-    except UnsupportedQuery as error:
-        return Change(number, how, None, error.message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -14,10 +15,15 @@ from biqe.errors import InvalidOption, RunFailed
 from biqe.explain import picture, text
 from biqe.explain.attention import Attention, Table
 from biqe.explain.counterfactual import Change, Counterfactual
-from biqe.explain.parts import CONSTANT, HIDDEN, VIEWS, Node, Pattern, Witness
+from biqe.explain.parts import CONSTANT, HIDDEN, KNOWN, VIEWS, Node, Pattern, Witness
 
 FORMATS = {"text": "txt", "json": "json", "svg": "svg", "png": "png"}
 """Forms of an explanation, and how the names of their files end."""
+OTHERWISE = (
+    "This is its share of the row when the unknowns are filled one after the other; the probability above was found in "
+    "another way."
+)
+"""What is said about a share that is not the probability, where nobody knows more."""
 _RAW_CONTROLS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 """What JSON allows as it is, but a terminal should not see."""
 
@@ -45,6 +51,8 @@ class Explanation:
     counterfactual: Counterfactual | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
     """A sentence for each view that was asked for and cannot be had."""
+    remark: str = ""
+    """Why the probability is not the share, where whoever listed the row knows."""
 
     def __str__(self) -> str:
         return self.to_text()
@@ -53,6 +61,15 @@ class Explanation:
     def row(self) -> dict[str, str | None]:
         """Names of the row's entities, by variable."""
         return {self.nodes[node].word.removeprefix("?"): self.nodes[node].entity for node in self.targets}
+
+    @property
+    def baseline(self) -> str:
+        """What the share is, in a sentence, where it is not the probability of a predicted row; else ''."""
+        if self.status == KNOWN or self.share is None or self.probability is None:
+            return ""
+        if math.isclose(self.share, self.probability, rel_tol=0.01):
+            return ""
+        return self.remark or OTHERWISE
 
     @property
     def views(self) -> tuple[str, ...]:
@@ -74,6 +91,7 @@ class Explanation:
             "status": self.status,
             "probability": self.probability,
             "share": self.share,
+            "baseline": self.baseline,
             "patterns": [self._pattern(number) for number in range(len(self.patterns))],
             "labels": {name: label for name, label in entities.items() if name != label},
             "witness": None if self.witness is None else self._witness(self.witness),

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from biqe.explain import words
 from biqe.explain.attention import Attention
-from biqe.explain.counterfactual import CUT, HIDDEN_NAME, Change, Counterfactual
+from biqe.explain.counterfactual import CUT, HIDDEN_NAME, TAKEN, Change, Counterfactual
 from biqe.explain.parts import ATTENTION, CONSTANT, COUNTERFACTUAL, HIDDEN, KNOWN, WITNESS, Node, Witness
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ def write(why: Explanation, width: int) -> str:
     lines = [*words.wrapped(headline(why), width), "", "The question"]
     for number in range(len(why.patterns)):
         lines += words.wrapped(asked(why, number), width, first=f"  {number + 1}  ")
-    lines += words.wrapped(", ".join(values(why)), width, first="  ")
+    if values(why):
+        lines += words.wrapped(", ".join(values(why)), width, first="  ")
     if why.witness is not None:
         lines += ["", *words.wrapped(about_witness(why), width), *_witness(why, why.witness, width)]
     if why.attention is not None:
@@ -44,7 +45,7 @@ def write(why: Explanation, width: int) -> str:
 
 def headline(why: Explanation) -> str:
     """The row, and what it is."""
-    row = ", ".join(shown(why.nodes[node]) for node in why.targets)
+    row = ", ".join(shown(why.nodes[node]) for node in why.targets) or "Yes"
     model = words.visible(why.model) if why.model is not None else None
     if why.status == KNOWN:
         return f"{row}: known; the graph holds every fact that it needs"
@@ -79,10 +80,15 @@ def about_attention(why: Explanation, attention: Attention) -> str:
 def about_counterfactual(why: Explanation, counterfactual: Counterfactual) -> str:
     """What the changes show."""
     share = words.probability(counterfactual.share)
+    if not why.targets:
+        return (
+            f"{COUNTERFACTUAL.upper()}: what would become of this answer if something were different. Its probability "
+            f"is that of its missing facts, multiplied; stored facts count as 1. As it is, that makes {share}."
+        )
     how = "By itself" if why.status == KNOWN else "As it is"
     return (
         f"{COUNTERFACTUAL.upper()}: what {words.visible(str(why.model))} would think of this row if something were "
-        f"different. {how}, it gives the row {share}."
+        f"different. {how}, it gives the row {share}.{f' {why.baseline}' if why.baseline else ''}"
     )
 
 
@@ -93,6 +99,8 @@ def about_triples(counterfactual: Counterfactual) -> str:
             "With one stored fact taken out of the graph that the model may look into (what it learnt from the fact "
             "in training stays):"
         )
+    if all(change.how == TAKEN for change in counterfactual.triples):
+        return "With one stored fact taken out of the graph, so that it would have to be predicted, too:"
     return (
         "With one stored fact withheld. The model looks nothing up, so the name in the question that leads to the "
         "fact is hidden from it, or, where there is none to hide, the whole pattern:"
@@ -144,12 +152,9 @@ def after(counterfactual: Counterfactual, change: Change) -> str:
 
 def withheld(why: Explanation, change: Change) -> str:
     """A stored fact that was withheld, and how."""
-    pattern = why.patterns[change.pattern]
-    ends = (why.nodes[pattern.subject], why.nodes[pattern.object])
     how = ""
     if change.how == HIDDEN_NAME:
-        hidden = next((word(node) for node in ends if node.kind == CONSTANT), "its name")
-        how = f" ({hidden} hidden)"
+        how = f" ({shown(why.nodes[change.name])} hidden)" if change.name is not None else " (its name hidden)"
     elif change.how == CUT:
         how = f" (pattern {change.pattern + 1} cut)"
     return f"without {filled(why, change.pattern)}{how}"
@@ -160,10 +165,18 @@ def withheld(why: Explanation, change: Change) -> str:
 
 def _witness(why: Explanation, witness: Witness, width: int) -> list[str]:
     lines = []
+    same: dict[tuple[object, ...], list[int]] = {}
     for link in witness.links:
+        pattern = why.patterns[link.pattern]
+        ends = [why.nodes[node].entity or f"?{node}" for node in (pattern.subject, pattern.object)]
+        same.setdefault((pattern.relation, *ends), []).append(link.pattern)
+    for link in witness.links:
+        numbers = next(numbers for numbers in same.values() if link.pattern in numbers)
+        if link.pattern != numbers[0]:
+            continue  # the same fact serves several patterns
         chance = "" if link.is_stored or link.probability is None else words.probability(link.probability, 2)
         state = "stored" if link.is_stored else "missing"
-        first = f"  {link.pattern + 1}  {state:<7}  {chance:>5}  "
+        first = f"  {', '.join(str(number + 1) for number in numbers)}  {state:<7}  {chance:>5}  "
         lines += words.wrapped(filled(why, link.pattern), width, first=first)
     if not witness.is_complete:
         lines += words.wrapped("Not every choice of the hidden variables was tried; there may be a better one.", width)

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from biqe.errors import BadLine, UnreadableFile
 
@@ -20,6 +20,8 @@ MAX_NAME_BYTES = 65_535
 
 Advance = Callable[[int], None]
 """Called with the number of bytes of the file on disk that were read since the last call."""
+
+STANDARD_INPUT = Path("/dev/stdin")
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
@@ -42,6 +44,40 @@ class Block:
     """Number of its first line, from 1."""
 
 
+class _Disk:
+    """The bytes of a file or a pipe from start to end; its first ones can be looked at, and what is read is counted."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._stream = path.open("rb")
+        except OSError:
+            # Not everything that can be the standard input, a socket for one, can be opened by name.
+            if path != STANDARD_INPUT:
+                raise
+            self._stream = open(0, "rb", closefd=False)
+        self.used = 0
+        try:
+            self.head = self._stream.read(6)
+        except OSError:
+            self._stream.close()
+            raise
+        self._next = self.head
+
+    def read(self, size: int = -1) -> bytes:
+        if self._next:
+            end = len(self._next) if size < 0 else size
+            data, self._next = self._next[:end], self._next[end:]
+            if size < 0 or len(data) < size:
+                data += self._stream.read(size - len(data) if size >= 0 else -1)
+        else:
+            data = self._stream.read(size)
+        self.used += len(data)
+        return data
+
+    def close(self) -> None:
+        self._stream.close()
+
+
 class Input(io.RawIOBase):
     """The unpacked bytes of a file, with every failure of the system turned into UnreadableFile.
 
@@ -54,18 +90,19 @@ class Input(io.RawIOBase):
         self._advance = advance
         self._told = 0
         try:
-            self._disk: IO[bytes] = path.open("rb")
-            head = self._disk.read(6)
-            self._disk.seek(0)
+            self._disk = _Disk(path)
         except OSError as error:
-            raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from error
+            raise _unreadable(path, error) from error
+        head = self._disk.head
         if not head:
             self._disk.close()
-            raise UnreadableFile(f"{path} is empty")
+            raise UnreadableFile(f"{path} is empty", hint="was it written, or fetched, to its end?")
         self._packed = head.startswith(_GZIP)
         if path.suffix.lower() == ".gz" and not self._packed:
             self._disk.close()
-            raise UnreadableFile(f"{path} is named .gz but is not a gzip file")
+            raise UnreadableFile(
+                f"{path} is named .gz but is not a gzip file", hint="if it is plain text, take .gz off its name"
+            )
         for magic, kind in _MAGIC.items():
             if head.startswith(magic):
                 self._disk.close()
@@ -73,7 +110,10 @@ class Input(io.RawIOBase):
                     f"{path} is a {kind} file, not text",
                     hint="use --format parquet" if kind == "Parquet" else "unpack it first, or pack it with gzip",
                 )
-        self._stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=self._disk) if self._packed else self._disk
+        # The gzip module needs no more of a file than that it can be read.
+        self._stream: _Disk | gzip.GzipFile = (
+            gzip.GzipFile(fileobj=cast("IO[bytes]", self._disk)) if self._packed else self._disk
+        )
         self._head = self._read(len(_BYTE_ORDER_MARK))
         if self._head == _BYTE_ORDER_MARK:
             self._head = b""
@@ -108,12 +148,17 @@ class Input(io.RawIOBase):
                 f"{self.path} is a damaged or truncated gzip file: {error}", hint="fetch or pack it again"
             ) from error
         except OSError as error:
-            raise UnreadableFile(f"{self.path} cannot be read: {error.strerror or error}") from error
+            raise _unreadable(self.path, error) from error
         if self._advance is not None:
-            place = self._disk.tell()
-            self._advance(place - self._told)
-            self._told = place
+            self._advance(self._disk.used - self._told)
+            self._told = self._disk.used
         return data
+
+
+def _unreadable(path: Path, error: OSError) -> UnreadableFile:
+    return UnreadableFile(
+        f"{path} cannot be read: {error.strerror or error}", hint="is it a file, and are you allowed to read it?"
+    )
 
 
 def blocks(path: Path, *, advance: Advance | None = None, size: int = BLOCK_BYTES) -> Iterator[Block]:
@@ -133,10 +178,10 @@ def blocks(path: Path, *, advance: Advance | None = None, size: int = BLOCK_BYTE
                 kept.append(data)
                 kept_bytes += len(data)
                 if kept_bytes > MAX_LINE_BYTES:
-                    raise BadLine(path, line, _too_long(kept_bytes))
+                    raise _too_long(path, line, kept_bytes)
                 continue
             if end + kept_bytes > MAX_LINE_BYTES and data.find(b"\n") + kept_bytes > MAX_LINE_BYTES:
-                raise BadLine(path, line, _too_long(kept_bytes))
+                raise _too_long(path, line, kept_bytes)
             block = b"".join([*kept, data[:end]]) if kept else data[:end]
             kept, kept_bytes = ([data[end:]], len(data) - end) if end < len(data) else ([], 0)
             if block:
@@ -151,7 +196,12 @@ def check_text(data: bytes, path: Path, first_line: int) -> None:
     """BadLine at the first line of ``data`` that is not UTF-8 or holds a NUL byte."""
     nul = data.find(b"\0")
     if nul >= 0:
-        raise BadLine(path, first_line + data.count(b"\n", 0, nul), "a NUL byte: this is not a text file")
+        raise BadLine(
+            path,
+            first_line + data.count(b"\n", 0, nul),
+            "a NUL byte: this is not a text file",
+            hint="save it as UTF-8 text (UTF-16 has NUL bytes), or name its format with --format",
+        )
     if data.isascii():
         return
     try:
@@ -163,5 +213,10 @@ def check_text(data: bytes, path: Path, first_line: int) -> None:
         ) from error
 
 
-def _too_long(size: int) -> str:
-    return f"the line is longer than {MAX_LINE_BYTES:,} bytes ({size:,} and more), the longest that is read"
+def _too_long(path: Path, line: int, size: int) -> BadLine:
+    return BadLine(
+        path,
+        line,
+        f"the line is longer than {MAX_LINE_BYTES:,} bytes ({size:,} and more), the longest that is read",
+        hint="a line holds one triple; end lines with LF or CRLF",
+    )

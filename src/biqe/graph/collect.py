@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,10 +41,14 @@ class Counts:
 
 
 class LabelBook:
-    """The best label of each name: English before untagged before any other language; else the first."""
+    """The best label of each name: English before untagged before any other language; else the first.
+
+    The others are kept, too, for looking up.
+    """
 
     def __init__(self) -> None:
         self._best: dict[str, tuple[int, str]] = {}
+        self._others: dict[str, dict[str, None]] = {}
         self.descriptions: dict[str, str] = {}
 
     def __len__(self) -> int:
@@ -54,16 +58,28 @@ class LabelBook:
         """A label from rdfs:label; an empty one is no label."""
         tag = (language or "").lower()
         rank = 1 if not tag else 0 if tag == "en" or tag.startswith("en-") else 2
-        known = self._best.get(name)
-        if label and (known is None or rank < known[0]):
-            self._best[name] = (rank, label)
+        self._keep(name, label, rank)
 
     def set(self, name: str, label: str, description: str = "") -> None:
         """A label from a labels file; it stands above any rdfs:label."""
-        if label:
-            self._best[name] = (-1, label)
+        self._keep(name, label, -1)
         if description:
             self.descriptions[name] = description
+
+    def others(self) -> Iterator[tuple[str, str]]:
+        """Names and the labels that are not their best, each once."""
+        for name, texts in self._others.items():
+            yield from ((name, text) for text in texts if text != self._best[name][1])
+
+    def _keep(self, name: str, label: str, rank: int) -> None:
+        if not label:
+            return
+        known = self._best.get(name)
+        # A labels file may correct itself: of two labels in it, the last stands.
+        if known is None or rank < known[0] or rank < 0:
+            self._best[name] = (rank, label)
+        if known is not None and known[1] != label:
+            self._others.setdefault(name, {}).update({known[1]: None, label: None})
 
     def items(self) -> list[tuple[str, str]]:
         return [(name, label) for name, (_, label) in self._best.items()]

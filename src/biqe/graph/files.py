@@ -1,7 +1,8 @@
 """Which files make up a graph, in which format, and for which split.
 
-The format follows from the file's extension; ``.gz`` after it is looked through. A folder that holds
-``train``, and maybe ``valid`` and ``test``, keeps these splits; any other folder is read file by file.
+The format follows from the file's extension; ``.gz`` after it is looked through. A folder that holds ``train``, and
+``valid`` or ``test`` or both, keeps these splits; one with ``train`` alone is a graph without splits, and an empty
+``valid`` or ``test`` counts as none; any other folder is read file by file. ``-`` is the standard input.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biqe.errors import InvalidOption, UnreadableFile
+from biqe.graph.blocks import STANDARD_INPUT, blocks
 
 FORMATS = {
     "tsv": (".tsv", ".txt", ".tab"),
@@ -25,6 +27,8 @@ FORMATS = {
 """Format names, as ``--format`` takes them, and the extensions that stand for them."""
 SHORT_NAMES = {"nt": "ntriples", "nq": "nquads", "ttl": "turtle", "txt": "tsv", "xml": "rdfxml", "rdf": "rdfxml"}
 RDF_FORMATS = frozenset({"ntriples", "nquads", "turtle", "trig", "rdfxml"})
+_READ_TWICE = frozenset({"parquet", "rdfxml"})
+"""Formats that are not read from start to end in one go, as a pipe must be."""
 
 SPLIT_NAMES = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
 """Stem of a file -> the split it holds."""
@@ -52,8 +56,10 @@ class Sources:
     has_splits: bool
 
     @property
-    def size(self) -> int:
-        """Bytes on disk."""
+    def size(self) -> int | None:
+        """Bytes on disk; None where a pipe is among the files, whose end nobody knows."""
+        if not all(source.path.is_file() for source in self.files):
+            return None
         return sum(source.path.stat().st_size for source in self.files)
 
 
@@ -75,7 +81,10 @@ def check_format(name: str | None) -> str | None:
         return None
     full = SHORT_NAMES.get(name.lower(), name.lower())
     if full not in FORMATS:
-        raise InvalidOption(f"format must be one of {', '.join(FORMATS)}. Got {name!r}")
+        raise InvalidOption(
+            f"format must be one of {', '.join(FORMATS)}. Got {name!r}",
+            hint="without --format, the extension of each file decides",
+        )
     return full
 
 
@@ -85,34 +94,37 @@ def find_sources(
     """The files behind ``paths``: files as given, folders looked into (not below).
 
     Refused: a path that does not exist, a file of unknown format, a folder without a readable file, one folder
-    with splits among other inputs, two files for one split.
+    with splits among other inputs, two files for one split, a pipe of a format that is read more than once.
     """
     forced = check_format(format)
     if not paths:
-        raise InvalidOption("nothing to import: give at least one file or folder")
-    given = [Path(path) for path in paths]
+        raise InvalidOption(
+            "nothing to import: give at least one file or folder", hint="for example: biqe import facts.tsv --out kg"
+        )
+    given = [_place(path) for path in paths]
     for path in given:
         if not path.exists():
             raise UnreadableFile(f"{path} does not exist", hint=_nearest(path))
-    label_files = [Path(labels)] if labels is not None else []
-    if labels is not None and not label_files[0].is_file():
-        raise UnreadableFile(f"labels file {labels} does not exist")
+    label_files = [_place(labels)] if labels is not None else []
+    if labels is not None and (not label_files[0].exists() or label_files[0].is_dir()):
+        raise UnreadableFile(
+            f"labels file {labels} does not exist", hint=_nearest(label_files[0]) or "give the file after --labels"
+        )
 
     files: list[Source] = []
     split_folders: list[Path] = []
     for path in given:
         if not path.is_dir():
             files.append(Source(path, forced or _known_format(path), "train"))
+            _check_pipe(files[-1])
             continue
         if labels is None and (path / LABELS_FILE).is_file():
             label_files.append(path / LABELS_FILE)
         inside = _readable_files(path, forced)
         splits = _splits_among(path, inside)
-        if splits:
+        if len(splits) > 1:
             split_folders.append(path)
-            files.extend(splits)
-        else:
-            files.extend(inside)
+        files.extend(splits or inside)
     if split_folders and len(given) > 1:
         raise InvalidOption(
             f"{split_folders[0]} has splits of its own (train, valid, test) and cannot be joined with other inputs",
@@ -120,8 +132,20 @@ def find_sources(
         )
     repeated = {source.path.resolve() for source in files}
     if len(repeated) < len(files):
-        raise InvalidOption("a file is given twice: every file may be named once")
+        raise InvalidOption("a file is given twice: every file may be named once", hint="leave one of them out")
     return Sources(tuple(files), tuple(label_files), bool(split_folders))
+
+
+def _place(path: str | Path) -> Path:
+    return STANDARD_INPUT if str(path) == "-" else Path(path)
+
+
+def _check_pipe(source: Source) -> None:
+    if source.format in _READ_TWICE and not source.path.is_file():
+        raise UnreadableFile(
+            f"{source.path} is a pipe or a device, and {source.format} cannot be read from one",
+            hint="save it as a file first, and import that",
+        )
 
 
 def _known_format(path: Path) -> str:
@@ -141,7 +165,9 @@ def _readable_files(folder: Path, forced: str | None) -> list[Source]:
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
-        raise UnreadableFile(f"folder {folder} cannot be read: {error.strerror or error}") from error
+        raise UnreadableFile(
+            f"folder {folder} cannot be read: {error.strerror or error}", hint="are you allowed to read it?"
+        ) from error
     for path in entries:
         if not path.is_file() or path.name.startswith(".") or path.name == LABELS_FILE:
             continue
@@ -175,8 +201,25 @@ def _splits_among(folder: Path, files: list[Source]) -> list[Source]:
         return []
     if "train" not in by_split:
         names = ", ".join(source.path.name for source in by_split.values())
-        raise UnreadableFile(f"folder {folder} has {names} but no train file")
-    return [by_split[split] for split in ("train", "valid", "test") if split in by_split]
+        raise UnreadableFile(
+            f"folder {folder} has {names} but no train file",
+            hint="call the file of the known triples train; or name files one by one to join them without splits",
+        )
+    kept = [by_split[split] for split in ("valid", "test") if split in by_split and not _is_empty(by_split[split])]
+    return [by_split["train"], *kept]
+
+
+def _is_empty(source: Source) -> bool:
+    """Whether the file holds nothing but blank lines and comments; one that cannot be read is left to its reader."""
+    try:
+        if source.path.stat().st_size == 0:
+            return True
+        if source.format not in ("tsv", "csv", "ntriples", "nquads"):
+            return False
+        lines = (line for block in blocks(source.path) for line in block.data.split(b"\n"))
+        return all(not line.strip() or line.startswith(b"#") for line in lines)
+    except (OSError, UnreadableFile):
+        return False
 
 
 def _stem(path: Path) -> str:

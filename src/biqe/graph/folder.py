@@ -4,7 +4,8 @@
     ├── manifest.json                 kind, version, fingerprint, counts, prefixes, size and checksum of each file
     ├── train.npy valid.npy test.npy  (n, 3) int32, sorted
     ├── entities.*.npy relations.*.npy   names: UTF-8 bytes, offsets, and an order for finding a name
-    └── labels.*.npy descriptions.*.npy  texts of some entities: ids, bytes, offsets
+    ├── labels.*.npy descriptions.*.npy  texts of some entities: ids, bytes, offsets
+    └── aliases.*.npy                 further labels, likewise; only where there are some
 
 A folder appears whole or not at all: it is written beside its place and moved there in the end.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tokenize
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,12 +24,15 @@ from numpy.typing import NDArray
 
 from biqe.errors import UnreadableFile
 from biqe.graph.knowledge_graph import SPLITS, Splits
-from biqe.graph.labels import Labels
+from biqe.graph.labels import Aliases, Labels
 from biqe.graph.vocabulary import Names, Vocabulary
 from biqe.graph.whole_folder import MANIFEST, check_free, is_of_kind, write_folder, write_synced
 
 KIND = "biqe graph"
 VERSION = 1
+_DAMAGED = "import the graph again; biqe doctor GRAPH shows more"
+_WIDE = 1024
+"""Rows of triples that are looked at as one."""
 
 
 def save(
@@ -74,10 +79,13 @@ def load_manifest(folder: str | Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise UnreadableFile(f"{path} is damaged: {error}") from error
+        raise UnreadableFile(f"{path} is damaged: {error}", hint=_DAMAGED) from error
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
         kind = manifest.get("kind") if isinstance(manifest, dict) else None
-        raise UnreadableFile(f"{place} is not a graph folder of biqe: its manifest says kind {kind!r}, not {KIND!r}")
+        raise UnreadableFile(
+            f"{place} is not a graph folder of biqe: its manifest says kind {kind!r}, not {KIND!r}",
+            hint="make a graph folder with biqe import FILE --out FOLDER",
+        )
     if manifest.get("version") != VERSION:
         raise UnreadableFile(
             f"{place} is a graph folder of version {manifest.get('version')!r}; this program reads version {VERSION}",
@@ -87,10 +95,10 @@ def load_manifest(folder: str | Path) -> dict[str, Any]:
 
 
 def load(folder: str | Path, *, verify: bool = False) -> Splits:
-    """The splits in ``folder``, memory-mapped: loading costs milliseconds, whatever the size of the graph.
+    """The splits in ``folder``, memory-mapped: loading costs milliseconds, or some tens of them for 10 million triples.
 
-    Sizes of all files are compared with the manifest; with ``verify`` all bytes are, and the fingerprint is
-    computed anew instead of taken from the manifest.
+    Sizes of all files are compared with the manifest, and every id and offset is checked to point at something; with
+    ``verify`` all bytes are compared, and the fingerprint is computed anew instead of taken from the manifest.
     """
     place = Path(folder)
     manifest = load_manifest(place)
@@ -98,13 +106,15 @@ def load(folder: str | Path, *, verify: bool = False) -> Splits:
         files = manifest["files"]
         for name, facts in files.items():
             _check_file(place / name, facts, verify=verify)
+        entities, relations = (_names(place, kind, with_lookup=True) for kind in ("entities", "relations"))
         vocabulary = Vocabulary(
-            _names(place, "entities", with_lookup=True),
-            _names(place, "relations", with_lookup=True),
-            Labels(_array(place, "labels.ids"), _names(place, "labels")),
-            Labels(_array(place, "descriptions.ids"), _names(place, "descriptions")),
+            entities,
+            relations,
+            Labels(*_texts(place, "labels", len(entities))),
+            Labels(*_texts(place, "descriptions", len(entities))),
+            Aliases(*_texts(place, "aliases", len(entities))) if "aliases.ids.npy" in files else (),
         )
-        splits = Splits(vocabulary, *(_array(place, split) for split in SPLITS))
+        splits = Splits(vocabulary, *(_triples(place, split, len(entities), len(relations)) for split in SPLITS))
         counts = [
             len(vocabulary.entities),
             len(vocabulary.relations),
@@ -112,14 +122,18 @@ def load(folder: str | Path, *, verify: bool = False) -> Splits:
         ]
         promised = [manifest["entities"], manifest["relations"], *(manifest["triples"][split] for split in SPLITS)]
         if counts != promised:
-            raise UnreadableFile(f"{place} is damaged: its arrays hold {counts} items, its manifest says {promised}")
+            raise UnreadableFile(
+                f"{place} is damaged: its arrays hold {counts} items, its manifest says {promised}", hint=_DAMAGED
+            )
         if verify and splits.fingerprint != manifest["fingerprint"]:
-            raise UnreadableFile(f"{place} is damaged: its fingerprint is {splits.fingerprint}, not as in the manifest")
+            raise UnreadableFile(
+                f"{place} is damaged: its fingerprint is {splits.fingerprint}, not as in the manifest", hint=_DAMAGED
+            )
         # The cached properties are filled from the manifest: hashing a large graph takes longer than all the rest.
         splits.__dict__["fingerprint"] = manifest["fingerprint"]
         vocabulary.__dict__["fingerprint"] = manifest["vocabulary_fingerprint"]
     except (KeyError, TypeError, AttributeError) as error:
-        raise UnreadableFile(f"{place / MANIFEST} is damaged: {error!r}", hint="import the graph again") from error
+        raise UnreadableFile(f"{place / MANIFEST} is damaged: {error!r}", hint=_DAMAGED) from error
     return splits
 
 
@@ -136,6 +150,9 @@ def _write(splits: Splits, folder: Path, prefixes: Mapping[str, str], extra: Map
     for kind, texts in (("labels", vocabulary.labels), ("descriptions", vocabulary.descriptions)):
         texts = texts if isinstance(texts, Labels) else Labels.of(texts)
         arrays |= _name_arrays(kind, texts.texts) | {f"{kind}.ids": texts.entities}
+    if vocabulary.aliases:
+        aliases = Aliases.of(vocabulary.aliases)
+        arrays |= _name_arrays("aliases", aliases.texts) | {"aliases.ids": aliases.entities}
     files = {f"{name}.npy": _write_array(folder / f"{name}.npy", array) for name, array in arrays.items()}
     manifest = {
         "kind": KIND,
@@ -145,6 +162,7 @@ def _write(splits: Splits, folder: Path, prefixes: Mapping[str, str], extra: Map
         "entities": len(vocabulary.entities),
         "relations": len(vocabulary.relations),
         "labels": len(vocabulary.labels),
+        "aliases": len(vocabulary.aliases),
         "triples": {split: len(getattr(splits, split)) for split in SPLITS},
         "prefixes": dict(prefixes),
         "source": dict(extra),
@@ -173,25 +191,82 @@ def _check_file(path: Path, facts: Mapping[str, Any], *, verify: bool) -> None:
     try:
         size = path.stat().st_size
     except OSError as error:
-        raise UnreadableFile(f"{path} is missing: the graph folder is incomplete") from error
+        raise UnreadableFile(f"{path} is missing: the graph folder is incomplete", hint=_DAMAGED) from error
     if size != facts["bytes"]:
-        raise UnreadableFile(f"{path} is damaged: it has {size:,} bytes, its manifest says {facts['bytes']:,}")
+        raise _damaged(path, f"it has {size:,} bytes, its manifest says {facts['bytes']:,}")
     if verify and _checksum(path) != facts["sha256"]:
-        raise UnreadableFile(f"{path} is damaged: its checksum is not the one in the manifest")
+        raise _damaged(path, "its checksum is not the one in the manifest")
 
 
-def _array(folder: Path, name: str) -> NDArray[Any]:
+def _damaged(path: Path, what: str) -> UnreadableFile:
+    return UnreadableFile(f"{path} is damaged: {what}", hint=_DAMAGED)
+
+
+def _array(folder: Path, name: str, dtype: str, columns: int | None = None) -> NDArray[Any]:
+    """The array of that name: one row of ``dtype``, or rows of so many columns."""
     path = folder / f"{name}.npy"
     try:
         # Copy-on-write, not read-only: numba compiles a second version of every kernel for read-only arrays.
-        return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
-    except (OSError, ValueError) as error:
-        raise UnreadableFile(f"{path} is damaged: {error}") from error
+        array = np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+    except (OSError, ValueError, TypeError, SyntaxError, OverflowError, tokenize.TokenError) as error:
+        raise _damaged(path, str(error)) from error
+    tail = () if columns is None else (columns,)
+    if array.dtype != dtype or array.ndim != 1 + len(tail) or array.shape[1:] != tail or not array.flags.c_contiguous:
+        wanted = ", ".join(map(str, ("n", *tail)))
+        raise _damaged(
+            path, f"it holds {array.dtype} of shape {array.shape}, not {np.dtype(dtype)} of shape ({wanted})"
+        )
+    return array
+
+
+def _triples(folder: Path, split: str, entities: int, relations: int) -> NDArray[np.int32]:
+    rows = _array(folder, split, "<i4", 3)
+    for kind, largest, count in zip(
+        ("subject", "relation", "object"), _largest(rows), (entities, relations, entities), strict=True
+    ):
+        if largest >= count:
+            # Negative ids look like very large ones, and are wrong like them.
+            found = largest if largest < 1 << 31 else largest - (1 << 32)
+            raise _damaged(folder / f"{split}.npy", f"a triple has the {kind} {found}; ids go from 0 to {count - 1}")
+    return rows
+
+
+def _largest(rows: NDArray[np.int32]) -> list[int]:
+    """The largest value of each column, read as unsigned; -1 where there are no rows.
+
+    Many rows are taken as one long row: numpy is some ten times slower on rows of three.
+    """
+    values = rows.view(np.uint32)
+    whole = len(values) // _WIDE * _WIDE
+    parts = [values[whole:]]
+    if whole:
+        parts.append(values[:whole].reshape(-1, 3 * _WIDE).max(axis=0).reshape(-1, 3))
+    return [max((int(part[:, column].max()) for part in parts if len(part)), default=-1) for column in range(3)]
 
 
 def _names(folder: Path, kind: str, *, with_lookup: bool = False) -> Names:
-    return Names(
-        _array(folder, f"{kind}.blob"),
-        _array(folder, f"{kind}.offsets"),
-        _array(folder, f"{kind}.lookup") if with_lookup else None,
-    )
+    blob, offsets = _array(folder, f"{kind}.blob", "|u1"), _array(folder, f"{kind}.offsets", "<i8")
+    path = folder / f"{kind}.offsets.npy"
+    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(blob):
+        raise _damaged(path, f"its offsets do not go from 0 to {len(blob)}")
+    if (offsets[1:] < offsets[:-1]).any():
+        raise _damaged(path, "its offsets do not ascend")
+    if not with_lookup:
+        return Names(blob, offsets)
+    lookup = _array(folder, f"{kind}.lookup", "<u8")
+    # The id is the lower half of an entry, which comes first on disk.
+    ids = lookup.view("<u4")[::2]
+    if len(ids) != len(offsets) - 1 or (len(ids) and ids.max() >= len(ids)):
+        raise _damaged(folder / f"{kind}.lookup.npy", f"it does not lead to {len(offsets) - 1} names")
+    return Names(blob, offsets, lookup)
+
+
+def _texts(folder: Path, kind: str, entities: int) -> tuple[NDArray[np.int32], Names]:
+    """Ids of entities, and a text for each."""
+    ids, texts = _array(folder, f"{kind}.ids", "<i4"), _names(folder, kind)
+    path = folder / f"{kind}.ids.npy"
+    if len(ids) != len(texts):
+        raise _damaged(path, f"it has {len(ids):,} ids for {len(texts):,} texts")
+    if len(ids) and (ids[0] < 0 or ids[-1] >= entities or (ids[1:] < ids[:-1]).any()):
+        raise _damaged(path, f"its ids do not ascend within 0 to {entities - 1}")
+    return ids, texts

@@ -14,6 +14,7 @@ from biqe.graph.blocks import Advance
 from biqe.graph.files import find_sources
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.read import ReadGraph, read_graph
+from biqe.graph.split import check_seed
 from biqe.graph.split import split as split_graph
 
 DEFAULT_SHARES = (0.05, 0.05)
@@ -47,6 +48,7 @@ def import_files(
     ``shares`` of valid and test are drawn at random where the files bring no splits; None keeps everything in train.
     With ``asked_to_split``, files with splits of their own are refused instead of left as they are.
     """
+    check_seed(seed)
     folder.check_target(out, force=force)
     if asked_to_split and find_sources(paths, format=format, labels=labels).has_splits:
         raise InvalidOption(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +52,35 @@ class Labels(Mapping[int, str]):
     def values(self) -> ValuesView[str]:
         """Texts, without a search for each."""
         return _Values(self)
+
+
+class Aliases(Collection[tuple[int, str]]):
+    """Entities and texts, as pairs; an entity may have several, or none. Both arrays may be memory-mapped.
+
+    >>> aliases = Aliases.of([(7, "Rhein"), (2, "Labe"), (7, "Rhin")])
+    >>> list(aliases), (7, "Rhin") in aliases
+    ([(2, 'Labe'), (7, 'Rhein'), (7, 'Rhin')], True)
+    """
+
+    def __init__(self, entities: NDArray[np.int32], texts: Names) -> None:
+        self.entities = entities
+        """Entity of each text, ascending."""
+        self.texts = texts
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[int, str]]) -> Aliases:
+        """Aliases of the pairs; those of one entity stay in their order."""
+        ordered = sorted(pairs, key=lambda pair: pair[0])
+        return cls(np.asarray([entity for entity, _ in ordered], np.int32), Names.of(text for _, text in ordered))
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        return zip(self.entities.tolist(), self.texts, strict=True)
+
+    def __len__(self) -> int:
+        return len(self.entities)
+
+    def __contains__(self, pair: object) -> bool:
+        return any(pair == mine for mine in self)
 
 
 class _Items(ItemsView[int, str]):

@@ -21,7 +21,7 @@ from biqe.graph.blocks import Advance
 from biqe.graph.collect import Collector, Counts
 from biqe.graph.files import RDF_FORMATS, Source, Sources, find_sources
 from biqe.graph.knowledge_graph import SPLITS, Splits
-from biqe.graph.labels import Labels, read_labels
+from biqe.graph.labels import Aliases, Labels, read_labels
 from biqe.graph.prefixes import choose_prefixes
 from biqe.graph.triples import Triples, as_triples
 from biqe.graph.vocabulary import Vocabulary
@@ -63,12 +63,13 @@ def read_graph(
     """
     sources = find_sources(paths, format=format, labels=labels)
     if fast is None:
-        fast = sources.size >= FAST_FROM_BYTES
+        fast = (sources.size or 0) >= FAST_FROM_BYTES
     into = _collector(fast, advance)
     for number, source in enumerate(sources.files):
         statements = into.counts.triples + into.counts.literals
         _read_file(source, into, scope=0 if sources.has_splits else number, fast=fast)
-        if into.counts.triples + into.counts.literals + into.counts.nested == statements:
+        held = into.counts.triples + into.counts.literals + into.counts.nested > statements
+        if not held and source.split == "train":
             raise EmptyResult(f"{source.path} holds no triple", hint=f"it was read as {source.format}")
     for path in sources.labels:
         read_labels(path, into.labels)
@@ -93,7 +94,8 @@ def _read_file(source: Source, into: Collector, *, scope: int, fast: bool) -> No
         from biqe.graph.read_parquet import read_parquet
 
         read_parquet(source, into)
-    elif fast and source.format in ("tsv", "ntriples", "nquads"):
+    # A pipe is left to the strict readers: the others may have to start over.
+    elif fast and source.format in ("tsv", "ntriples", "nquads") and source.path.is_file():
         from biqe.graph.read_fast import read_fast
 
         read_fast(source, into, scope=scope)
@@ -114,10 +116,14 @@ def _finish(into: Collector, sources: Sources) -> ReadGraph:
             f"no triple between entities in {names}",
             hint=f"{into.counts.literals:,} statements have a literal as object, which no entity can stand for"
             if into.counts.literals
-            else None,
+            else "is it the right file, and the right --format?",
         )
     if not into.parts["train"]:
-        raise EmptyResult(f"{sources.files[0].path} holds no triple between entities: the train split would be empty")
+        raise EmptyResult(
+            f"{sources.files[0].path} holds no triple between entities: the train split would be empty",
+            hint="train needs triples whose object is an entity; literals are left out",
+        )
+    has_splits = sources.has_splits and bool(into.parts["valid"] or into.parts["test"])
     parts = {split: _join(into.parts.pop(split)) for split in SPLITS}
     into.counts.duplicates = into.counts.triples - sum(len(part) for part in parts.values())
     entities, relations = into.entities.names(), into.relations.names()
@@ -132,13 +138,20 @@ def _finish(into: Collector, sources: Sources) -> ReadGraph:
         entity = entities.find(name)
         if entity is not None:
             descriptions[entity] = description
+    aliases = [
+        (entity, text)
+        for name, text in into.labels.others()
+        if text != name and (entity := entities.find(name)) is not None
+    ]
     into.counts.labels = len(labels)
-    vocabulary = Vocabulary(entities, relations, Labels.of(labels), Labels.of(descriptions))
+    vocabulary = Vocabulary(
+        entities, relations, Labels.of(labels), Labels.of(descriptions), Aliases.of(aliases) if aliases else ()
+    )
     is_rdf = any(source.format in RDF_FORMATS for source in sources.files)
     prefixes = choose_prefixes(vocabulary, into.prefixes) if is_rdf else {"": ""}
     return ReadGraph(
         Splits(vocabulary, **parts),
-        sources.has_splits,
+        has_splits,
         prefixes,
         into.counts,
         tuple(source.path for source in sources.files),

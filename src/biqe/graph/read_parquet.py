@@ -1,7 +1,7 @@
 """Parquet: three columns of names, one triple a row.
 
-The columns are found by name (see HEADERS of ``biqe.graph.read_table``, and the short forms ``h r t`` and ``s p o``);
-a file with exactly three columns is read in their order whatever they are called. Names may be strings or integers.
+The columns are found by name (see HEADERS of ``biqe.graph.read_table``); a file with exactly three columns is read in
+their order whatever they are called. Names may be strings in any of Arrow's forms, UTF-8 bytes, or integers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,13 @@ from biqe.graph.collect import Collector
 from biqe.graph.files import Source
 from biqe.graph.read_table import HEADERS
 
-_HEADERS = (*HEADERS, ("h", "r", "t"), ("s", "p", "o"))
 _BATCH_ROWS = 1 << 18
+_IS_TEXT = [
+    # Older versions of pyarrow lack the last two.
+    getattr(pa.types, f"is_{kind}")
+    for kind in ("string", "large_string", "binary", "large_binary", "string_view", "binary_view")
+    if hasattr(pa.types, f"is_{kind}")
+]
 
 
 def read_parquet(source: Source, into: Collector) -> None:
@@ -30,7 +35,7 @@ def read_parquet(source: Source, into: Collector) -> None:
     path = source.path
     try:
         if path.stat().st_size == 0:
-            raise UnreadableFile(f"{path} is empty")
+            raise UnreadableFile(f"{path} is empty", hint="was it written, or fetched, to its end?")
         with pq.ParquetFile(path) as file:
             names = _columns(path, file.schema_arrow.names)
             into.counts.ignored_columns += [name for name in file.schema_arrow.names if name not in names]
@@ -42,13 +47,15 @@ def read_parquet(source: Source, into: Collector) -> None:
         if into.advance is not None:
             into.advance(path.stat().st_size)
     except (pa.ArrowException, OSError) as error:
-        raise UnreadableFile(f"{path} is not a readable Parquet file: {error}") from error
+        raise UnreadableFile(
+            f"{path} is not a readable Parquet file: {error}", hint="is it whole, and is it Parquet? See --format"
+        ) from error
 
 
 def _columns(path: Path, present: list[str]) -> tuple[str, str, str]:
     """Names of the columns that hold subject, relation and object."""
     lowered = [name.strip().lower() for name in present]
-    for header in _HEADERS:
+    for header in HEADERS:
         if all(lowered.count(name) == 1 for name in header):
             subject, relation, object_ = (present[lowered.index(name)] for name in header)
             return subject, relation, object_
@@ -62,23 +69,40 @@ def _columns(path: Path, present: list[str]) -> tuple[str, str, str]:
 
 def _texts(path: Path, column: Any, name: str, first_row: int) -> Any:
     """The column as a dictionary array of strings; refused are nulls, empty names and other types."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)):
-        raise UnreadableFile(f"{path}: column {name!r} is of type {kind}; names are strings or integers")
-    column = column.cast(pa.string())
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        column = column.dictionary_decode()
+    if not (pa.types.is_integer(kind) or any(is_text(kind) for is_text in _IS_TEXT)):
+        raise UnreadableFile(
+            f"{path}: column {name!r} is of type {kind}; names are strings or integers",
+            hint="cast the column to string when the file is written",
+        )
+    try:
+        column = column.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise UnreadableFile(
+            f"{path}: column {name!r} of type {kind} cannot be read as text: {error}",
+            hint="names are UTF-8; cast the column to string when the file is written",
+        ) from error
     missing = pc.or_kleene(pc.is_null(column), pc.equal(pc.coalesce(column, ""), ""))
     if pc.any(missing).as_py():
         row = first_row + pc.index(missing, True).as_py()
-        raise UnreadableFile(f"{path}, row {row:,}: column {name!r} is empty")
+        raise UnreadableFile(
+            f"{path}, row {row:,}: column {name!r} is empty", hint="leave out the rows in which a name is missing"
+        )
     encoded = column.dictionary_encode()
     longest = pc.max(pc.binary_length(encoded.dictionary)).as_py() or 0
     if longest > MAX_NAME_BYTES:
         raise UnreadableFile(
-            f"{path}: a name in column {name!r} has {longest:,} bytes; a name may have {MAX_NAME_BYTES:,}"
+            f"{path}: a name in column {name!r} has {longest:,} bytes; a name may have {MAX_NAME_BYTES:,}",
+            hint="a name identifies something; leave long texts out, or give them as descriptions (--labels)",
         )
     for mark in ("\n", "\r", "\t", "\0"):
         if pc.any(pc.match_substring(encoded.dictionary, mark)).as_py():
-            raise UnreadableFile(f"{path}: a name in column {name!r} holds {mark!r}, which no name may")
+            raise UnreadableFile(
+                f"{path}: a name in column {name!r} holds {mark!r}, which no name may", hint="write a space for it"
+            )
     return encoded
 
 

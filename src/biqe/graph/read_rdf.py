@@ -43,7 +43,12 @@ def read_rdf(source: Source, into: Collector, *, scope: int = 0) -> None:
             read_lines(source, io.BufferedReader(stream, 1 << 20), into, scope=scope, line_of=lambda line: line)
         if source.format == "rdfxml" and (line := _xml_error_line(source.path, at_end_only=True)) is not None:
             # The RDF parser takes a document whose last tags are missing.
-            raise BadLine(source.path, line, "the document ends before its last element is closed")
+            raise BadLine(
+                source.path,
+                line,
+                "the document ends before its last element is closed",
+                hint="fetch or write it again: its end is missing",
+            )
 
 
 def read_lines(
@@ -93,7 +98,9 @@ def read_lines(
             error.lineno = _true_line(data, error.lineno, _FORMATS[source.format])
         raise _bad_line(source, error, line_of) from error
     except (ValueError, OSError) as error:
-        raise UnreadableFile(f"{source.path} cannot be read as {source.format}: {error}") from error
+        raise UnreadableFile(
+            f"{source.path} cannot be read as {source.format}: {error}", hint="is it of another format? See --format"
+        ) from error
 
 
 def _namer(into: Collector, scope: int, *, rename: bool) -> Callable[[NamedNode | BlankNode], str]:
@@ -127,7 +134,8 @@ def _check_sizes(path: Path, columns: Iterable[list[str]]) -> None:
             size = len(name.encode())
             if size > MAX_NAME_BYTES:
                 raise UnreadableFile(
-                    f"{path}: the name {name[:60]!r}... has {size:,} bytes; a name may have {MAX_NAME_BYTES:,}"
+                    f"{path}: the name {name[:60]!r}... has {size:,} bytes; a name may have {MAX_NAME_BYTES:,}",
+                    hint="shorten the IRI; a long text, or data: IRI, belongs in a literal",
                 )
 
 
@@ -136,7 +144,7 @@ def _bad_line(source: Source, error: SyntaxError, line_of: Callable[[int], int])
     line = error.lineno
     if line is None and source.format == "rdfxml":
         line = _xml_error_line(source.path)
-    hint = None
+    hint = f"a checker for {source.format} shows more; if the file is of another format, name it with --format"
     if "No scheme found" in message:
         hint = "IRIs must be absolute; in Turtle and RDF/XML a base (@base, xml:base) makes relative ones so"
     if line is None:

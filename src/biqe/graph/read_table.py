@@ -2,30 +2,51 @@
 
 Rules, the same for both:
 
-- the columns are subject, relation, object, unless the first line names them (``head,relation,tail`` or
-  ``subject,predicate,object``, any case, any order); named columns beside these three are ignored and counted;
+- the columns are subject, relation, object, unless the first line names them (see HEADERS; any case, any order); named
+  columns beside these three are ignored and counted;
 - blank lines are skipped; a line that starts with ``#`` is a comment as a whole, and ``#`` elsewhere is part of
   a name;
-- names are taken as they stand, spaces included; an empty name is refused.
+- names are taken as they stand, spaces included; an empty name is refused;
+- an object such as ``"Rhein"@de`` or ``"42"^^<http://...#integer>`` is a literal, as in N-Triples: it is left out and
+  counted, and with the relation ``rdfs:label`` it is a label of the subject.
 
-TSV knows no quoting. CSV is quoted by ``"`` as in RFC 4180, but a name may not run over a line end.
+TSV knows no quoting, so ``"Rhine"``, without anything behind it, is a name with two quotation marks: whether a literal
+or a quoted name was meant cannot be told. CSV is quoted by ``"`` as in RFC 4180, and a literal in it is quoted once
+more. A quoted field may run over line ends where it is no name.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from biqe.errors import BadLine
-from biqe.graph.blocks import MAX_NAME_BYTES, Block, blocks
-from biqe.graph.collect import Collector, Counts
+from biqe.graph.blocks import MAX_LINE_BYTES, MAX_NAME_BYTES, Block, blocks
+from biqe.graph.collect import LABEL, Collector, Counts
 from biqe.graph.files import Source
 
-HEADERS = (("head", "relation", "tail"), ("subject", "predicate", "object"), ("subject", "relation", "object"))
-"""Names that a header may give to the three columns."""
+HEADERS = tuple(
+    (subject, relation, object_)
+    for subject, object_, relations in (
+        ("head", "tail", ("relation", "rel")),
+        ("subject", "object", ("predicate", "relation")),
+        ("source", "target", ("relation", "rel")),
+        ("from", "to", ("relation", "rel")),
+        ("h", "t", ("r",)),
+        ("s", "o", ("p", "r")),
+    )
+    for relation in relations
+)
+"""Names that a header may give to the columns of subject, relation and object: all three from one row here."""
 _CHUNK_ROWS = 1 << 16
+_LITERAL = re.compile(
+    r'"(.*)"(?:@([A-Za-z]+(?:-[A-Za-z0-9]+)*)|\^\^(?:<[^<>\x00-\x20]*>|[A-Za-z][\w.-]*:[\w.-]+))', re.DOTALL
+)
+_LABEL_NAMES = (LABEL, f"<{LABEL}>", "rdfs:label")
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))")
 
 
 @dataclass(frozen=True)
@@ -88,9 +109,12 @@ def _read_rows(source: Source, rows: Iterator[tuple[int, list[str]]], into: Coll
         if len(row) != columns.count:
             raise wrong_columns(source.path, line, row, columns.count, separator)
         subject, relation, object_ = row[columns.subject], row[columns.relation], row[columns.object]
+        if object_.startswith('"') and take_literal(source.path, line, subject, relation, object_, into):
+            continue
         # One test for the common case; what exactly is wrong is found out only when something is.
-        if not (subject and relation and object_) or max(map(len, row)) > MAX_NAME_BYTES // 4:
-            check_names(source.path, line, (subject, relation, object_))
+        names = subject, relation, object_
+        if not all(names) or max(map(len, names)) > MAX_NAME_BYTES // 4 or any("\n" in n or "\r" in n for n in names):
+            check_names(source.path, line, names)
         subjects.append(subject)
         relations.append(relation)
         objects.append(object_)
@@ -125,8 +149,29 @@ def read_tsv_lines(source: Source, block: Block, into: Collector) -> None:
         _check_returns(source.path, line, row)
         if len(row) != 3:
             raise wrong_columns(source.path, line, row, 3, "tab")
-        check_names(source.path, line, row)
-        into.add(source.split, row[:1], row[1:2], row[2:])
+        if not take_literal(source.path, line, row[0], row[1], row[2], into):
+            check_names(source.path, line, row)
+            into.add(source.split, row[:1], row[1:2], row[2:])
+
+
+def take_literal(path: Path, line: int, subject: str, relation: str, object_: str, into: Collector) -> bool:
+    """Whether ``object_`` is a literal with a language or a type; if so, it is counted, and a label is kept."""
+    literal = _LITERAL.fullmatch(object_)
+    if literal is None:
+        return False
+    check_names(path, line, (subject, relation, "literal"))
+    into.counts.literals += 1
+    if relation in _LABEL_NAMES:
+        into.labels.add(subject, " ".join(_ESCAPE.sub(_unescaped, literal[1]).split()), literal[2])
+    return True
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    """The character that an escape of N-Triples stands for; the escape itself where it stands for none."""
+    code = int(escape[1] or escape[2] or "0", 16)
+    if code:
+        return chr(code) if code < 0xD800 or 0xE000 <= code <= 0x10FFFF else escape[0]
+    return {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f"}.get(escape[3] or "", escape[3] or escape[0])
 
 
 def _check_returns(path: Path, line: int, row: Sequence[str]) -> None:
@@ -135,6 +180,8 @@ def _check_returns(path: Path, line: int, row: Sequence[str]) -> None:
 
 
 def _csv_rows(path: Path, into: Collector) -> Iterator[tuple[int, list[str]]]:
+    # A field longer than a name may be gets the message of check_names, or is no name and is ignored.
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
     reader = csv.reader(_csv_lines(path, into), strict=True)
     while True:
         line = reader.line_num + 1
@@ -148,8 +195,6 @@ def _csv_rows(path: Path, into: Collector) -> Iterator[tuple[int, list[str]]]:
             ) from error
         if not row or (len(row) == 1 and is_blank(row[0])):
             continue
-        if any("\n" in name or "\r" in name for name in row):
-            raise BadLine(path, line, "a quoted name runs over the end of the line", hint='is a closing " missing?')
         yield line, row
 
 
@@ -175,10 +220,24 @@ def wrong_columns(path: Path, line: int, row: Sequence[str], count: int, separat
 
 
 def check_names(path: Path, line: int, names: Sequence[str]) -> None:
-    """BadLine if one of the three names is empty or too long."""
+    """BadLine if one of the three names is empty, too long, or runs over a line end."""
     for kind, name in zip(("subject", "relation", "object"), names, strict=True):
         if not name:
-            raise BadLine(path, line, f"the {kind} is empty")
+            raise BadLine(
+                path, line, f"the {kind} is empty", hint="every triple has a subject, a relation and an object"
+            )
+        if "\n" in name or "\r" in name:
+            raise BadLine(
+                path,
+                line,
+                f"the {kind} runs over the end of the line; a name stands on one line",
+                hint='is a closing " missing? If the line break is meant, write a space for it',
+            )
         size = len(name.encode())
         if size > MAX_NAME_BYTES:
-            raise BadLine(path, line, f"the {kind} has {size:,} bytes; a name may have {MAX_NAME_BYTES:,}")
+            raise BadLine(
+                path,
+                line,
+                f"the {kind} has {size:,} bytes; a name may have {MAX_NAME_BYTES:,}",
+                hint="a name identifies something; leave long texts out, or give them as descriptions (--labels)",
+            )

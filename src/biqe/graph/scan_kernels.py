@@ -39,6 +39,7 @@ def _classes():  # type: ignore[no-untyped-def]
 
 
 _CLASS = _classes()
+_LABEL_END = np.frombuffer(b"label", np.uint8).copy()
 _LABEL = np.frombuffer(b"http://www.w3.org/2000/01/rdf-schema#label", np.uint8).copy()
 
 
@@ -87,6 +88,14 @@ def scan_tsv(data, entities, relations, rows, state, longest):  # type: ignore[n
             if odd or tabs != 2 or a < 1 or b < 1 or c < 1 or a > longest or b > longest or c > longest:
                 state[STATUS] = ODD
                 break
+            if data[second + 1] == _QUOTE and data[stop - 1] != _QUOTE:
+                # A literal with a language or a type, if it is plain; a label of an entity is not.
+                if _literal_end(data, second + 1, stop) != stop or _ends_with_label(data, first + 1, second):
+                    state[STATUS] = ODD
+                    break
+                state[LITERALS] += 1
+                position = end + 1
+                continue
             if not (has_room(entities, 2, a + c) and has_room(relations, 1, b)):
                 state[STATUS] = FULL
                 break
@@ -329,6 +338,19 @@ def _is_label(data, start, stop):  # type: ignore[no-untyped-def]
         return False
     for i in range(len(_LABEL)):
         if data[start + i] != _LABEL[i]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _ends_with_label(data, start, stop):  # type: ignore[no-untyped-def]
+    """Whether a relation may be rdfs:label, however it is written: its last letters are ``label``, or ``label>``."""
+    if stop > start and data[stop - 1] == _GREATER:
+        stop -= 1
+    if stop - start < len(_LABEL_END):
+        return False
+    for i in range(len(_LABEL_END)):
+        if data[stop - len(_LABEL_END) + i] != _LABEL_END[i]:
             return False
     return True
 

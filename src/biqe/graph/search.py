@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from biqe.errors import InvalidOption
-from biqe.graph.labels import Labels
+from biqe.graph.labels import Aliases, Labels
 from biqe.graph.prefixes import namespace_of
 from biqe.graph.vocabulary import Names, Vocabulary
 
@@ -24,7 +24,7 @@ class Found(NamedTuple):
 
 
 def find(vocabulary: Vocabulary, text: str, limit: int = 10) -> list[Found]:
-    """Entities whose name or label fits ``text``, whatever its case; at most ``limit``.
+    """Entities whose name, label or alias fits ``text``, whatever its case; at most ``limit``.
 
     First those that equal it, then those that start with it, then those that contain it; shorter ones first within
     each group, then by id. An IRI also counts by what follows its namespace, so ``Rhine`` equals
@@ -65,6 +65,11 @@ def _containing(vocabulary: Vocabulary, wanted: str) -> Iterator[tuple[int, str]
         yield from ((int(entities[place]), text) for place, text in _names_containing(labels.texts, wanted))
     else:
         yield from ((entity, text) for entity, text in labels.items() if wanted in text.casefold())
+    aliases = vocabulary.aliases
+    if isinstance(aliases, Aliases):
+        yield from ((int(aliases.entities[row]), text) for row, text in _names_containing(aliases.texts, wanted))
+    else:
+        yield from ((entity, text) for entity, text in aliases if wanted in text.casefold())
 
 
 def _names_containing(names: Names, wanted: str) -> Iterator[tuple[int, str]]:

@@ -7,14 +7,14 @@ edges walked against their direction; nothing else in the project knows this rul
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.errors import InvalidOption, UnknownName
+from biqe.errors import InvalidOption, UnknownName, UnreadableFile
 
 
 class Names(Sequence[str]):
@@ -66,12 +66,12 @@ class Names(Sequence[str]):
         if not -len(self) <= id_ < len(self):
             raise IndexError(id_)
         id_ %= len(self)
-        return self.blob[self.offsets[id_] : self.offsets[id_ + 1]].tobytes().decode()
+        return _decoded(self.blob[self.offsets[id_] : self.offsets[id_ + 1]].tobytes())
 
     def __iter__(self) -> Iterator[str]:
         blob, offsets = self.blob.tobytes(), self.offsets.tolist()
         for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
-            yield blob[start:stop].decode()
+            yield _decoded(blob[start:stop])
 
     def find(self, name: str) -> int | None:
         """Id of ``name``, or None. If names repeat, the smallest id."""
@@ -98,6 +98,17 @@ class Names(Sequence[str]):
         return digest.digest()
 
 
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        # Readers refuse such bytes, so a file was damaged after it was written.
+        raise UnreadableFile(
+            f"the graph is damaged: the name {data[:60]!r} is not valid UTF-8",
+            hint="import the graph again; biqe doctor GRAPH shows more",
+        ) from error
+
+
 class Vocabulary:
     """Entities and relations of one graph: names, ids, labels."""
 
@@ -107,6 +118,7 @@ class Vocabulary:
         relations: Names | Iterable[str],
         labels: Mapping[int, str] | None = None,
         descriptions: Mapping[int, str] | None = None,
+        aliases: Collection[tuple[int, str]] = (),
     ) -> None:
         self.entities = entities if isinstance(entities, Names) else Names.of(entities)
         self.relations = relations if isinstance(relations, Names) else Names.of(relations)
@@ -114,6 +126,8 @@ class Vocabulary:
         """Display name of an entity, where one is known, by entity id."""
         self.descriptions: Mapping[int, str] = descriptions if descriptions is not None else {}
         """A few words on an entity, where they are known, by entity id."""
+        self.aliases = aliases
+        """Entity ids and further labels, such as those of other languages: for looking up, never shown."""
 
     def __repr__(self) -> str:
         return f"Vocabulary({len(self.entities):,} entities, {len(self.relations):,} relations)"

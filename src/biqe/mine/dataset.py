@@ -58,19 +58,24 @@ class MineConfig:
 
     def __post_init__(self) -> None:
         if self.recipe not in RECIPES:
-            raise InvalidOption(f"recipe must be one of {', '.join(RECIPES)}. Got {self.recipe!r}")
+            raise InvalidOption(f"recipe must be one of {', '.join(RECIPES)}. Got {self.recipe!r}",
+                                hint="cq evaluates DAGs, paths evaluates paths")  # fmt: skip
         for name in ("seed", "paths", "dags", "eval_paths", "eval_dags"):
             if getattr(self, name) < 0:
-                raise InvalidOption(f"{name} must be 0 or more. Got {getattr(self, name)}")
+                raise InvalidOption(f"{name} must be 0 or more. Got {getattr(self, name)}",
+                                    hint=_range_hint(name, "a whole number from 0 up"))  # fmt: skip
         for name in ("train_passes", "eval_passes"):
             if getattr(self, name) < 1:
-                raise InvalidOption(f"{name} must be 1 or more. Got {getattr(self, name)}")
+                raise InvalidOption(f"{name} must be 1 or more. Got {getattr(self, name)}",
+                                    hint=_range_hint(name, "a whole number from 1 up"))  # fmt: skip
         if not 2 <= self.shortest <= self.longest <= 16:
             raise InvalidOption(
-                f"walks must have 2 <= shortest <= longest <= 16 edges. Got {self.shortest} and {self.longest}"
+                f"walks must have 2 <= shortest <= longest <= 16 edges. Got {self.shortest} and {self.longest}",
+                hint=f"the paper's walks have from {DEPTHS[0]} to {DEPTHS[1]} edges, which is the default",
             )
         if not 0 <= self.three_share <= 1:
-            raise InvalidOption(f"three_share must be between 0 and 1. Got {self.three_share}")
+            raise InvalidOption(f"three_share must be between 0 and 1. Got {self.three_share}",
+                                hint=_range_hint("three_share", "a share from 0 to 1"))  # fmt: skip
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, for the manifest."""
@@ -81,8 +86,16 @@ class MineConfig:
         """The configuration written by ``to_dict``; unknown keys are refused."""
         known = {item.name for item in fields(cls)}
         if unknown := sorted(set(values) - known):
-            raise InvalidOption(f"unknown mining options: {', '.join(unknown)}. Known are {', '.join(sorted(known))}")
+            raise InvalidOption(f"unknown mining options: {', '.join(unknown)}. Known are {', '.join(sorted(known))}",
+                                hint="the set was mined by another version of biqe; mine it again")  # fmt: skip
         return cls(**values)  # type: ignore[arg-type]
+
+
+def _range_hint(name: str, allowed: str) -> str:
+    """What an option of mining may be, and what it is by itself."""
+    default = next(item.default for item in fields(MineConfig) if item.name == name)
+    spelt = name if name in ("train_passes", "three_share") else f"--{name.replace('_', '-')}"  # those have no option
+    return f"{spelt} takes {allowed}; the default is {default}"
 
 
 @dataclass(frozen=True)
@@ -102,7 +115,8 @@ class MinedSet:
 
     def __getitem__(self, split: str) -> QuerySet:
         if split not in self.queries:
-            raise InvalidOption(f"this set has no split {split!r}. It has {', '.join(self.queries)}")
+            raise InvalidOption(f"this set has no split {split!r}. It has {', '.join(self.queries)}",
+                                hint="a split that has no triples in the graph has no queries in the set")  # fmt: skip
         return self.queries[split]
 
 
@@ -121,6 +135,9 @@ def mine(
     from biqe.mine.filters import with_filters
 
     config = config or MineConfig()
+    if config.paths == 0:
+        raise EmptyResult("there is nothing to mine: with 0 paths there is no walk, and DAGs are made of walks, too",
+                          hint=f"leave --paths out for {MineConfig.paths:,}, or give it a number above 0")  # fmt: skip
     queries: dict[str, QuerySet] = {}
     for split in SPLITS:
         if len(splits[split].triples):

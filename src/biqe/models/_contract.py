@@ -74,6 +74,18 @@ class TargetTable:
         return Targets(gold, torch.from_numpy(taken.offsets), torch.from_numpy(taken.values.astype(np.int64)))
 
 
+def refuse_unknown(known: torch.Tensor, name: str, *, every: bool = True) -> None:
+    """UnsupportedQuery where ``loss`` of the model ``name`` has nothing to learn from: (V,) ``known`` says of which
+    targets a true entity is known. ``every``: it must be for all of them; else for one, and the others do not count."""
+    if known.all() or (not every and known.any()):  # all of none, too
+        return
+    raise UnsupportedQuery(
+        f"{name} learns from targets with a true entity, and {int((~known).sum()):,} of the {len(known):,} targets of "
+        "this batch have none (gold is -1)",
+        hint=f"give them gold entities, or attach all answers as the filters {TRAINING!r}",
+    )
+
+
 @dataclass(frozen=True)
 class Tuples:
     """Joint answers of one query: k rows over its targets, best first."""
@@ -167,6 +179,12 @@ class QueryModel(nn.Module, ABC):
     @abstractmethod
     def scores(self, batch: Any) -> torch.Tensor:
         """(V, E) log-probabilities: a row for each target, in the order of the batch's queries and nodes."""
+
+    def raw_scores(self, batch: Any) -> torch.Tensor:
+        """(V, E) scores that order entities as ``scores`` does and that different queries are compared by: unions and
+        the pooled AUC of protocol bio. Models that normalise a distance or a similarity over the entities give it here
+        as it was before."""
+        return self.scores(batch)
 
     def trace(self, batch: Any) -> Trace:
         """Scores by the explicit road, with attention. Models without attention refuse."""

@@ -40,7 +40,7 @@ from torch import nn
 from biqe.errors import InvalidOption, TooManyPaths
 from biqe.graph.knowledge_graph import Graph
 from biqe.models._complex import ComplEx
-from biqe.models._contract import Paper, QueryModel, Support, Trace
+from biqe.models._contract import Paper, QueryModel, Support, Trace, refuse_unknown
 from biqe.models._dropout import PooledDropout
 from biqe.models._fused_loss import Expert, fused_soft_cross_entropy, repeat_rows
 from biqe.models._plan import EncodedPlans, walkable
@@ -429,6 +429,7 @@ class BiQE(QueryModel):
         targets = batch.targets
         offsets, answers = targets.offsets, targets.answers
         if offsets is None or answers is None:
+            refuse_unknown(targets.gold >= 0, self.name)
             offsets, answers = torch.arange(len(targets.gold) + 1), targets.gold
         if self.config.mask_average == "probability":
             offsets, answers = repeat_rows(offsets, answers, batch.mask_targets)

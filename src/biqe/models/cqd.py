@@ -30,7 +30,7 @@ import torch
 from biqe.errors import InvalidOption, UnsupportedQuery, VocabularyMismatch
 from biqe.graph.knowledge_graph import Graph
 from biqe.models._complex import ComplEx
-from biqe.models._contract import Paper, QueryModel, Support, Tuples
+from biqe.models._contract import Paper, QueryModel, Support, Tuples, refuse_unknown
 from biqe.models._cqd import links
 from biqe.models._cqd.beam import joint_beams
 from biqe.models._cqd.continuous import continuous_marginals
@@ -183,6 +183,7 @@ class CQD(QueryModel):
         offsets, tails = targets.offsets, targets.answers
         if offsets is None or tails is None:
             offsets, tails = torch.arange(len(targets.gold) + 1), targets.gold
+            refuse_unknown(tails >= 0, self.name)
         return self.predictor.loss(
             group.entities[:, link.start],
             group.relations[:, link.edge],

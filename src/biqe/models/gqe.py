@@ -25,10 +25,9 @@ and the model learns from one of
     margin        mean_k max(0, margin - s(q, v) + s(q, n_k))            the original's, n_k sampled
     log_sigmoid   - log sigmoid(s(q, v)) - mean_k log sigmoid(-s(q, n_k))      as Query2Box trains it
 
-``score="auto"`` takes inner products under softmax, whatever the projection: the translated point z_e + r then
-scores (z_e + r) . z_v + b_v, which is the squared distance to it, up to a constant of the query, with a free bias in
-place of the length of z_v. Under the other losses it takes the distance for transe, and otherwise the cosine (margin,
-as the original does) or the inner product (log_sigmoid).
+``score="auto"`` takes the cosine under softmax, whatever the projection: with bare inner products a mean of k states
+has smaller scores than each of them, and DistMult hardly learns. Under the other losses it takes the distance for
+transe, and otherwise the cosine (margin, as the original does) or the inner product (log_sigmoid).
 
 Named settings (``PRESETS``), as the paper's tables call them: ``gqe``; ``gqe-double``, of twice the width;
 ``gqe-mp``, with mean pooling for the intersection. All of them answer any acyclic query with any number of targets.
@@ -46,7 +45,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from biqe.errors import InvalidOption
-from biqe.models._contract import Paper, QueryModel, Support
+from biqe.models._contract import Paper, QueryModel, Support, refuse_unknown
 from biqe.models._dropout import PooledDropout
 from biqe.models._fused_loss import fused_cross_entropy, fused_soft_cross_entropy
 from biqe.models._negatives import draw_negatives, draw_positives, true_among
@@ -121,7 +120,7 @@ class Config:
         if self.score != "auto":
             return self.score
         if self.loss == "softmax":
-            return "dot"
+            return "cosine"
         if self.projection == "transe":
             return "distance"
         return "cosine" if self.loss == "margin" else "dot"
@@ -221,13 +220,16 @@ class GQE(QueryModel):
         if self.config.loss == "softmax":
             hidden, weight, bias = self._inner(states)
             if targets.offsets is None or targets.answers is None:
+                refuse_unknown(targets.gold >= 0, self.name, every=False)
                 known = torch.nonzero(targets.gold >= 0).squeeze(1)
                 return fused_cross_entropy(hidden[known], weight, bias, targets.gold[known], label_smoothing)
+            refuse_unknown(targets.offsets.diff() > 0, self.name, every=False)
             known = torch.nonzero(targets.offsets.diff() > 0).squeeze(1)
             offsets = torch.cat([targets.offsets[:1], targets.offsets[known + 1]])
             return fused_soft_cross_entropy(hidden[known], weight, bias, offsets, targets.answers, label_smoothing)
 
         positives = draw_positives(targets)  # (V, 1)
+        refuse_unknown(positives[:, 0] >= 0, self.name, every=False)
         negatives = draw_negatives(self.config.negatives, self.entity_count)  # (K,)
         good, bad = self._pairs(states, positives.clamp_min(0)), self._against(states, negatives)
         if self.config.loss == "margin":
@@ -242,7 +244,11 @@ class GQE(QueryModel):
         return of_target.sum() / kept.any(1).sum().clamp_min(1)
 
     def scores(self, batch: PlanBatch) -> torch.Tensor:
-        return torch.log_softmax(self._against(self.states(batch), None), 1)
+        return torch.log_softmax(self.raw_scores(batch), 1)
+
+    def raw_scores(self, batch: PlanBatch) -> torch.Tensor:
+        """(V, E) what the configuration compares by: inner products, cosines, or distances with a minus."""
+        return self._against(self.states(batch), None)
 
     def _inner(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """The score over all entities as an inner product: (V, D), (E, D), (E,)."""

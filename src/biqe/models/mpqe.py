@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from biqe.errors import InvalidOption, UnsupportedQuery
-from biqe.models._contract import Paper, QueryModel, Support, Targets, TargetTable
+from biqe.models._contract import Paper, QueryModel, Support, Targets, TargetTable, refuse_unknown
 from biqe.models._dropout import PooledDropout
 from biqe.models._fused_loss import fused_cross_entropy, fused_soft_cross_entropy
 from biqe.models._negatives import draw_negatives, draw_positives, true_among
@@ -313,11 +313,14 @@ class MPQE(QueryModel):
             return self._margin_loss(hidden, targets)
         q, entities = self._compared(hidden)
         if targets.offsets is not None and targets.answers is not None:
+            refuse_unknown(targets.offsets.diff() > 0, self.name)
             return fused_soft_cross_entropy(q, entities, None, targets.offsets, targets.answers, label_smoothing)
+        refuse_unknown(targets.gold >= 0, self.name)
         return fused_cross_entropy(q, entities, None, targets.gold, label_smoothing)
 
     def _margin_loss(self, hidden: torch.Tensor, targets: Targets) -> torch.Tensor:
         positives = draw_positives(targets)[:, 0]  # (V,)
+        refuse_unknown(positives >= 0, self.name)
         negatives = draw_negatives(self.config.negatives, self.entity_count)  # (n,)
         entities: torch.Tensor = self.embed_entities
         if self.config.similarity == "cosine":
@@ -330,8 +333,12 @@ class MPQE(QueryModel):
         return (short * kept).sum() / kept.sum().clamp_min(1)
 
     def scores(self, batch: Batch) -> torch.Tensor:
+        return torch.log_softmax(self.raw_scores(batch), 1)
+
+    def raw_scores(self, batch: Batch) -> torch.Tensor:
+        """(V, E) inner products, or cosines by their scale."""
         q, entities = self._compared(self.hidden(batch))
-        return torch.log_softmax(q @ entities.t(), 1)
+        return q @ entities.t()
 
 
 MODEL = MPQE

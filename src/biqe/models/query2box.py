@@ -38,7 +38,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from biqe.errors import InvalidOption
-from biqe.models._contract import Paper, QueryModel, Support
+from biqe.models._contract import Paper, QueryModel, Support, refuse_unknown
 from biqe.models._negatives import draw_negatives, draw_positives, true_among
 from biqe.models._plan import EncodedPlans, PlanBatch, walk, walkable
 from biqe.query.bound import BoundQuery
@@ -174,6 +174,7 @@ class Query2Box(QueryModel):
 
         config, targets = self.config, batch.targets
         positives = draw_positives(targets, config.positives)  # (V, P)
+        refuse_unknown(positives[:, 0] >= 0, self.name, every=False)
         negatives = draw_negatives(config.negatives, self.entity_count)  # (K,)
         # Read in one go: each reading costs a gradient of the size of the whole table.
         used = torch.cat([batch.anchors, positives.clamp_min(0).view(-1), negatives])
@@ -201,10 +202,14 @@ class Query2Box(QueryModel):
         return (of_target * known).sum() / known.sum().clamp_min(1)
 
     def scores(self, batch: PlanBatch) -> torch.Tensor:
+        return torch.log_softmax(self.raw_scores(batch), 1)
+
+    def raw_scores(self, batch: PlanBatch) -> torch.Tensor:
+        """(V, E) distances, with a minus."""
         from biqe.models._box_kernels import box_distances
 
         centres, offsets = self.boxes(batch)
-        return torch.log_softmax(-box_distances(centres, offsets, self.entities, self.config.alpha), 1)
+        return -box_distances(centres, offsets, self.entities, self.config.alpha)
 
 
 def _distances(centres: torch.Tensor, offsets: torch.Tensor, points: torch.Tensor, alpha: float) -> torch.Tensor:

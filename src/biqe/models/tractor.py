@@ -54,7 +54,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from biqe.errors import InvalidOption, UnsupportedQuery
-from biqe.models._contract import Paper, QueryModel, Support, Targets, TargetTable
+from biqe.models._contract import Paper, QueryModel, Support, Targets, TargetTable, refuse_unknown
 from biqe.models._negatives import draw_negatives, draw_positives, true_among
 from biqe.query.bound import BoundQuery
 from biqe.query.dag import analyse
@@ -269,8 +269,9 @@ class TractOR(QueryModel):
 
     def loss(self, batch: Batch, *, label_smoothing: float = 0.0) -> torch.Tensor:
         """Mean over the targets; facts are true or false, so labels are not smoothed."""
-        log_c, log_z = self._evidence(batch)
         positives = draw_positives(batch.targets)[:, 0]
+        refuse_unknown(positives >= 0, self.name)
+        log_c, log_z = self._evidence(batch)
         if len(batch.twin_rows) or log_z is not None:
             everything = self._log_probabilities(batch, log_c, log_z, None)
             true = everything.gather(1, positives.unsqueeze(1)).squeeze(1)
@@ -292,7 +293,8 @@ class TractOR(QueryModel):
         return -(true + doubts.sum(1) * (self.entity_count / len(negatives))).mean()
 
     def scores(self, batch: Batch) -> torch.Tensor:
-        """(V, E) log P(Q(t)): probabilities that the query holds of t, which do not add up to 1 over t."""
+        """(V, E) log P(Q(t)): probabilities that the query holds of t, which do not add up to 1 over t. Those of
+        different queries can be compared as they are."""
         return self._log_probabilities(batch, *self._evidence(batch), None)
 
     def _tables(self) -> tuple[torch.Tensor, torch.Tensor]:

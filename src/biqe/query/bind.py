@@ -1,12 +1,13 @@
 """From names to ids: a query of the text becomes a query of the graph.
 
 A name is looked up as it stands, then with the usual changes that a name suffers on its way into SPARQL (blanks
-written as underscores or %20), then, for entities, as a label. What fits nothing is refused with what is like it.
+written as underscores or %20), then, for entities, as a label, then as a further label such as one of another
+language. What fits nothing is refused with what is like it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
@@ -93,17 +94,17 @@ def find_entity(name: str, vocabulary: Vocabulary) -> int:
         id_ = vocabulary.entities.find(spelling)
         if id_ is not None:
             return id_
-    labels = _labels(vocabulary)
-    for is_folded in (False, True):
-        for spelling in _spellings(name, local_part(name) if is_absolute(name) else name):
-            ids = labels.folded.get(spelling.casefold()) if is_folded else labels.exact.get(spelling)
-            if isinstance(ids, list):
-                raise _ambiguous(name, ids, vocabulary)
-            if ids is not None:
-                return ids
+    for labels in _labels(vocabulary):
+        for is_folded in (False, True):
+            for spelling in _spellings(name, local_part(name) if is_absolute(name) else name):
+                ids = labels.folded.get(spelling.casefold()) if is_folded else labels.exact.get(spelling)
+                if isinstance(ids, list):
+                    raise _ambiguous(name, ids, vocabulary)
+                if ids is not None:
+                    return ids
     raise UnknownName(
         f"entity {_quoted(name)} is not in this graph ({len(vocabulary.entities):,} entities)",
-        hint=_entity_hint(name, vocabulary, labels),
+        hint=_entity_hint(name, vocabulary),
     )
 
 
@@ -132,26 +133,26 @@ def _spellings(*names: str) -> Iterator[str]:
 class _Labels:
     """Entities by label, each part made when it is first needed: seconds, for millions of labels."""
 
-    def __init__(self, labels: Mapping[int, str]) -> None:
-        self._labels = labels
+    def __init__(self, pairs: Collection[tuple[int, str]]) -> None:
+        self._pairs = pairs
 
     @cached_property
     def exact(self) -> dict[str, int | list[int]]:
-        return _by_key((label, id_) for id_, label in self._labels.items())
+        return _by_key((label, id_) for id_, label in self._pairs)
 
     @cached_property
     def folded(self) -> dict[str, int | list[int]]:
-        return _by_key((label.casefold(), id_) for id_, label in self._labels.items())
+        return _by_key((label.casefold(), id_) for id_, label in self._pairs)
 
     @cached_property
     def names(self) -> Names:
         """The labels, for looking up similar ones."""
-        return Names.of(self._labels.values())
+        return Names.of(label for _, label in self._pairs)
 
     @cached_property
     def ids(self) -> list[int]:
         """Entity of each of ``names``."""
-        return list(self._labels)
+        return [id_ for id_, _ in self._pairs]
 
 
 def _by_key(rows: Iterable[tuple[str, int]]) -> dict[str, int | list[int]]:
@@ -166,12 +167,13 @@ def _by_key(rows: Iterable[tuple[str, int]]) -> dict[str, int | list[int]]:
     return found
 
 
-_LABELS: WeakKeyDictionary[Vocabulary, _Labels] = WeakKeyDictionary()
+_LABELS: WeakKeyDictionary[Vocabulary, tuple[_Labels, _Labels]] = WeakKeyDictionary()
 
 
-def _labels(vocabulary: Vocabulary) -> _Labels:
+def _labels(vocabulary: Vocabulary) -> tuple[_Labels, _Labels]:
+    """The labels that are shown, and the others: a label that is shown is never ambiguous for one that is not."""
     if vocabulary not in _LABELS:
-        _LABELS[vocabulary] = _Labels(vocabulary.labels)
+        _LABELS[vocabulary] = _Labels(vocabulary.labels.items()), _Labels(vocabulary.aliases)
     return _LABELS[vocabulary]
 
 
@@ -184,15 +186,21 @@ def _ambiguous(name: str, ids: list[int], vocabulary: Vocabulary) -> AmbiguousNa
     )
 
 
-def _entity_hint(name: str, vocabulary: Vocabulary, labels: _Labels) -> str | None:
+def _entity_hint(name: str, vocabulary: Vocabulary) -> str | None:
     if vocabulary.relations.find(name) is not None:
         return f"{_quoted(name)} is a relation; a pattern is: subject relation object"
-    likely = [(score, repr(vocabulary.entities[id_])) for score, id_ in nearest(vocabulary.entities, name)]
-    for score, row in nearest(labels.names, local_part(name).replace("_", " ")):
-        likely.append((score, f"{vocabulary.entities[labels.ids[row]]!r} ({labels.names[row]})"))
-    best = max((score for score, _ in likely), default=0.0)
-    near = [(score, shown) for score, shown in likely if best - score <= WORSE]
-    return _did_you_mean([shown for _, shown in sorted(near, key=lambda pair: -pair[0])])
+    likely = [(score, id_, repr(vocabulary.entities[id_])) for score, id_ in nearest(vocabulary.entities, name)]
+    for labels in _labels(vocabulary):
+        for score, row in nearest(labels.names, local_part(name).replace("_", " ")):
+            id_ = labels.ids[row]
+            likely.append((score, id_, f"{vocabulary.entities[id_]!r} ({labels.names[row]})"))
+    best = max((score for score, _, _ in likely), default=0.0)
+    near = [(score, id_, shown) for score, id_, shown in likely if best - score <= WORSE]
+    # An entity that is like the name by its own name and by its label is one proposal, and the better of the two.
+    shown_of: dict[int, str] = {}
+    for _, id_, shown in sorted(near, key=lambda item: -item[0]):
+        shown_of.setdefault(id_, shown)
+    return _did_you_mean(list(shown_of.values()))
 
 
 def _relation_hint(name: str, vocabulary: Vocabulary) -> str:

@@ -1,23 +1,31 @@
-"""What a word of a query may become: keywords, prefixes, and names of the graph, by name or by label.
+"""A query that is being typed: what a word of it may become, where it ends, and clauses that are added after its end.
 
-The shell and the page offer these while a query is being typed. Nothing is read but the vocabulary.
+The shell offers these. Words become keywords, prefixes, and names of the graph, by name or by label; nothing is read
+but the vocabulary.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from urllib.parse import unquote
+
+import numpy as np
 
 from biqe.graph.search import find, local_name
 from biqe.graph.vocabulary import Names, Vocabulary
 from biqe.query.ast import is_absolute, written
-from biqe.query.scan import scan
+from biqe.query.scan import Word, scan
 
 KEYWORDS = (
     "SELECT DISTINCT WHERE ASK COUNT AS FILTER REGEX CONTAINS STRSTARTS STRENDS STR ISIRI IN NOT VALUES UNION "
     "ORDER BY ASC DESC LIMIT OFFSET PREFIX BASE"
 ).split()
+CLAUSES = ("GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "VALUES")
+"""First words of what may follow the closing brace of a query, in an order that SPARQL allows."""
 _LOCAL = re.compile(r"[\w][\w\-]*(?:\.[\w\-]+)*")
+_STEPS = re.compile(r"(?:<[^<>]*>|\\.|[^<\\])*[/|^!=]")
+"""A word up to its last sign of a path or comparison; such a sign within an IRI, or escaped, is part of a name."""
 
 
 def complete(
@@ -26,25 +34,72 @@ def complete(
     """Ways to finish ``word``, the nearest first: each is text that a query may hold.
 
     ``:Rh`` is finished with names of the graph, relations first, then entities whose name or label begins so;
-    ``wd:Q1`` with names of that namespace; ``<http://...`` with names that are IRIs; a bare word with keywords.
+    ``wd:Q1`` with names of that namespace; ``<http://...`` with names that are IRIs; a bare word with keywords. Of a
+    path, the last step is finished.
 
     >>> town = Vocabulary(["Rhine", "New York", "Bonn"], ["located_on", "rises_in"], {2: "Rheinstadt"})
     >>> complete(":r", town)
     [':rises_in', ':Rhine', ':Bonn']
     >>> complete(":new", town), complete("sel", town)
     (['<New%20York>'], ['SELECT'])
+    >>> complete(":located_on/^:ri", town)
+    [':located_on/^:rises_in']
     """
+
+    def names(begun: str, namespace: str) -> Iterator[str]:
+        return _names(vocabulary, begun, namespace, limit)
+
+    return _complete(word, names, prefixes)[:limit]
+
+
+def complete_as_typed(word: str, vocabulary: Vocabulary, prefixes: Mapping[str, str] | None = None) -> list[str]:
+    """All ways to finish ``word`` that begin with it as it stands, capitals included.
+
+    >>> town = Vocabulary(["Rhine", "New York", "Bonn"], ["located_on", "rises_in"], {2: "Rheinstadt"})
+    >>> complete_as_typed(":R", town), complete_as_typed(":new", town)
+    ([':Rhine'], [])
+    """
+
+    def names(begun: str, namespace: str) -> Iterator[str]:
+        start = (namespace + begun).encode(errors="surrogatepass")
+        yield from _beginning(vocabulary.relations, start)
+        if begun:  # else every entity of the graph would fit
+            yield from _beginning(vocabulary.entities, start)
+
+    return [text for text in _complete(word, names, prefixes) if text.startswith(word)]
+
+
+def _complete(word: str, names: Callable[[str, str], Iterable[str]], prefixes: Mapping[str, str] | None) -> list[str]:
+    """Ways to finish the word, or else the last step of the path that it is."""
     prefixes = {"": "", **(prefixes or {})}
+    found = _finished(word, names, prefixes)
+    steps = None if found else _STEPS.match(word)
+    if steps is None:
+        return found
+    last = word[steps.end() :]
+    if not last.startswith("<") and ":" not in last:
+        return []  # no keyword follows such a sign
+    return [steps[0] + text for text in _finished(last, names, prefixes)]
+
+
+def _finished(word: str, names: Callable[[str, str], Iterable[str]], prefixes: Mapping[str, str]) -> list[str]:
     if word.startswith("<"):
-        found = _names(vocabulary, word[1:], "", limit)
-        return list(dict.fromkeys(written(name) for name in found))[:limit]
+        begun = word[1:] if is_absolute(word[1:]) else unquote(word[1:])  # the other way round than ``written``
+        return list(dict.fromkeys(map(written, names(begun, ""))))
     prefix, colon, begun = word.partition(":")
     if colon and prefix in prefixes:
         namespace = prefixes[prefix] if is_absolute(prefixes[prefix]) else ""
-        found = _names(vocabulary, begun, namespace, limit)
-        return list(dict.fromkeys(_short(name, prefix, namespace) for name in found))[:limit]
+        return list(dict.fromkeys(_short(name, prefix, namespace) for name in names(begun, namespace)))
     words = [keyword for keyword in KEYWORDS if word and keyword.startswith(word.upper())]
     return words + [f"{name}:" for name in sorted(prefixes) if name and word and name.startswith(word)]
+
+
+def _beginning(names: Names, start: bytes) -> Iterator[str]:
+    """The names that begin with these bytes, found in all names at once."""
+    ids = np.flatnonzero(np.diff(names.offsets) >= len(start))
+    for place, byte in enumerate(start):
+        ids = ids[names.blob[names.offsets[ids] + place] == byte]
+    return (names[id_] for id_ in ids.tolist())
 
 
 def _names(vocabulary: Vocabulary, begun: str, namespace: str, limit: int) -> Iterator[str]:
@@ -53,7 +108,7 @@ def _names(vocabulary: Vocabulary, begun: str, namespace: str, limit: int) -> It
     for name in _starting(vocabulary.relations, namespace):
         if _begins(name, namespace, folded):
             yield name
-    if not begun:
+    if not begun.strip():
         return  # every entity of the graph would fit
     count = 0
     # Names that contain the text are found at once; those that begin with it come first among them.
@@ -79,17 +134,81 @@ def _short(name: str, prefix: str, namespace: str) -> str:
     return f"{prefix}:{local}" if _LOCAL.fullmatch(local) else written(name)
 
 
+# The end of a query, and beyond
+
+
 def is_finished(text: str) -> bool:
-    """Whether a query that is typed line by line has come to an end: every bracket is closed, and one was open.
+    """Whether a query, or a clause, that is typed line by line has come to an end: it could be asked as it stands.
+
+    A query has braces, and all of them are closed; a CONSTRUCT has its pattern too.
 
     >>> is_finished("SELECT ?x {"), is_finished("SELECT ?x { ?x :p 'a }' }"), is_finished("SELECT ?x")
     (False, True, False)
+    >>> is_finished("SELECT ?x { ?x :p ?y } ORDER BY"), is_finished("LIMIT 3")
+    (False, True)
     """
-    depth, seen = 0, False
-    for word in scan(text).words:
-        if word.text == "{" and word.kind == "sign":
-            depth += 1
-            seen = True
-        elif word.text == "}" and word.kind == "sign":
-            depth -= 1
-    return seen and depth <= 0
+    words = scan(text).words
+    braces = brackets = groups = 0
+    for word in words:
+        if word.kind != "sign" or word.text not in "{}()":
+            continue
+        if word.text in "()":
+            brackets += 1 if word.text == "(" else -1
+            continue
+        braces += 1 if word.text == "{" else -1
+        groups += word.text == "}" and braces <= 0
+        brackets = 0  # what was left open before is an error, and more lines do not repair it
+    if not words or braces > 0 or brackets > 0 or _wants_more(words[-1]):
+        return False
+    return groups >= (int(words[0].text.upper() == "VALUES") if begins_clause(text) else _groups_of(words))
+
+
+def _wants_more(word: Word) -> bool:
+    return word.kind == "keyword" and word.text.upper() in ("BY", "ASC", "DESC", "WHERE", *CLAUSES)
+
+
+def _groups_of(words: Sequence[Word]) -> int:
+    """Groups in braces that a query has, one within the other counting as one: two for CONSTRUCT { } WHERE { }."""
+    kinds = [word.text.upper() for word in words if word.kind == "keyword" or word.text == "{"]
+    if "CONSTRUCT" not in kinds:
+        return 1
+    place = kinds.index("CONSTRUCT") + 1
+    return 2 if kinds[place : place + 1] == ["{"] else 1
+
+
+def begins_clause(text: str) -> bool:
+    """Whether ``text`` begins with what follows the closing brace of a query, which no query begins with.
+
+    >>> begins_clause(" limit 3"), begins_clause("SELECT ?limit { }"), begins_clause(":limit")
+    (True, False, False)
+    """
+    words = scan(text).words
+    return bool(words) and words[0].kind == "keyword" and words[0].text.upper() in CLAUSES
+
+
+def with_clauses(query: str, clauses: str) -> str:
+    """The query with these clauses in their places after its closing brace. One that it has already is replaced.
+
+    >>> with_clauses("SELECT ?x { ?x :p ?y } LIMIT 3", "ORDER BY ?x")
+    'SELECT ?x { ?x :p ?y } ORDER BY ?x LIMIT 3'
+    >>> with_clauses("SELECT ?x { ?x :p ?y } LIMIT 3", "LIMIT 5")
+    'SELECT ?x { ?x :p ?y } LIMIT 5'
+    """
+    head, own = _clauses(query)
+    _, new = _clauses(clauses)
+    both = own | new
+    return " ".join([head, *(both[kind] for kind in CLAUSES if kind in both)])
+
+
+def _clauses(text: str) -> tuple[str, dict[str, str]]:
+    """What stands before the clauses of a query, and the clauses by their first words."""
+    scanned = scan(text)
+    depth, starts = 0, []
+    for word in scanned.words:
+        if word.kind == "sign" and word.text in "{}()":
+            depth += 1 if word.text in "{(" else -1
+        elif depth == 0 and word.kind == "keyword" and word.text.upper() in CLAUSES:
+            starts.append((word.start, word.text.upper()))
+    ends = [*(start for start, _ in starts), len(scanned.text)][1:]
+    found = {kind: scanned.text[start:end].strip() for (start, kind), end in zip(starts, ends, strict=True)}
+    return scanned.text[: starts[0][0] if starts else None].rstrip(), found

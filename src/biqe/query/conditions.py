@@ -27,6 +27,7 @@ from biqe.query.expression import (
     Text,
 )
 from biqe.query.names import QueryNames
+from biqe.query.regex import HINT, fault
 from biqe.query.scan import Scan
 from biqe.query.subset import MAX_REGEX, syntax_error
 
@@ -113,6 +114,8 @@ class Conditions:
             self._refuse(
                 "regex", f"flags of regex must be among {', '.join(FLAGS)}. Got {flags!r}", "leave the others out"
             )
+        if reason := fault(pattern, flags):
+            self._refuse("regex", reason, HINT)
         return Matches(self.named(node.text, "REGEX"), pattern, flags)
 
     def named(self, node: Any, function: str) -> Variable | Entity | NameOf:

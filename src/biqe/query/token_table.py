@@ -83,9 +83,9 @@ def _plain(queries: QuerySet, entities: int, path_cap: int) -> TokenTable:
         try:
             part = _layout(*shape, path_cap)
         except _Cyclic:
-            raise _refused_cycle(row) from None
+            raise _refused_cycle(_which(queries, row)) from None
         except TooManyPaths:
-            raise _refused_paths(row, path_cap) from None
+            raise _refused_paths(_which(queries, row), path_cap) from None
         parts.append(part)
         by_element = np.concatenate([
             np.where(nodes >= 0, nodes + FIRST_ENTITY, MASK), edges[:, 1] + (FIRST_ENTITY + entities)
@@ -132,7 +132,8 @@ def _compiled(queries: QuerySet, entities: int, path_cap: int) -> TokenTable:
     bad = np.flatnonzero(lengths < 0)
     if len(bad):
         row = int(bad[0])
-        raise _refused_cycle(row) if lengths[row] == kernels.CYCLIC else _refused_paths(row, path_cap)
+        which = _which(queries, row)
+        raise _refused_cycle(which) if lengths[row] == kernels.CYCLIC else _refused_paths(which, path_cap)
     offsets = np.zeros(len(queries) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     total = int(offsets[-1])
@@ -150,15 +151,19 @@ def _compiled(queries: QuerySet, entities: int, path_cap: int) -> TokenTable:
     return table
 
 
-def _refused_cycle(row: int) -> UnsupportedQuery:
+def _which(queries: QuerySet, row: int) -> str:
+    return "this query" if len(queries) == 1 else f"query {row:,}"
+
+
+def _refused_cycle(which: str) -> UnsupportedQuery:
     return UnsupportedQuery(
-        f"query {row:,} has a cycle; only acyclic queries have root-to-leaf paths",
+        f"{which} has a cycle; only acyclic queries have root-to-leaf paths",
         hint="remove one pattern of the cycle, or ask in known mode",
     )
 
 
-def _refused_paths(row: int, path_cap: int) -> TooManyPaths:
+def _refused_paths(which: str, path_cap: int) -> TooManyPaths:
     return TooManyPaths(
-        f"query {row:,} has more than {path_cap} root-to-leaf paths",
+        f"{which} has more than {path_cap} root-to-leaf paths",
         hint="ask for fewer branches at once; the number of paths is exponential in the worst case",
     )

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from biqe.errors import SparqlSyntax
 from biqe.query.ast import Entity, Pattern, Term, Variable
 from biqe.query.conditions import Conditions
 from biqe.query.expression import Condition, variables
@@ -45,7 +44,10 @@ class Translation:
     # [2] Query ::= Prologue ( SelectQuery | ... | AskQuery ) ValuesClause
     def question(self, tree: Any) -> Question:
         parts = self.group(tree.where, last=tree.valuesClause)
-        branches = tuple(dict.fromkeys(Branch(part.patterns, part.filters) for part in parts))
+        counted = [item for item in getattr(tree, "projection", None) or () if item.evar is not None]
+        branches = tuple(Branch(part.patterns, part.filters) for part in parts)
+        if not counted:  # a row of two sides is one row, and two matches
+            branches = tuple(dict.fromkeys(branches))
         for branch in branches:
             if not branch.patterns:
                 self._refuse("{", "the query has no triple pattern", PATTERNS)
@@ -57,8 +59,10 @@ class Translation:
                          "replace a name by ?x, or ASK whether it holds")  # fmt: skip
         order = self.order(tree)
         limit, offset = self.slice(tree)
-        counted = [item for item in tree.projection or () if item.evar is not None]
         if counted:
+            if limit == 0 or offset > 0:
+                self._refuse("LIMIT" if limit == 0 else "OFFSET", "COUNT has one row, which this leaves out",
+                             "leave LIMIT and OFFSET out")  # fmt: skip
             return self.count(tree, branches, own, order)
         targets = self.projection(tree, own)
         for key in order:
@@ -222,9 +226,7 @@ class Translation:
             stop = end if number == len(steps) else self.fresh()
             self._patterns += 1
             if self._patterns > MAX_PATTERNS:
-                raise SparqlSyntax(
-                    f"the query has more than {MAX_PATTERNS:,} triple patterns", hint="ask a smaller query"
-                )
+                self._refuse("{", f"the query has more than {MAX_PATTERNS:,} triple patterns", "ask a smaller query")
             yield Pattern(stop, relation, start) if is_inverse else Pattern(start, relation, stop)
             start = stop
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from biqe.errors import InvalidOption
+from biqe.errors import BiqeError, InvalidOption
 from biqe.reproduce.recipe import Recipe, Table
+from biqe.train.config import TrainConfig
 
 SPLITS = ("valid", "test")
 MOST_SEEDS = 100
@@ -64,13 +65,15 @@ class Job:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All that decides the figures, apart from the seed; results with equal settings may be averaged."""
+        """All that decides the figures, defaults included, apart from the seed; results with equal settings may be
+        averaged."""
+        options, train = self._resolved
         return {
             "benchmark": self.recipe.benchmark,
             "job": self.recipe.job,
             "model": self.recipe.model,
-            "model_config": self.model_config,
-            "train": self.train if self.trains else {},
+            "model_config": options,
+            "train": train,
             "start_from": None if self.before is None else self.before.run_settings,
             **({"solving": dict(self.recipe.solving)} if self.recipe.solving else {}),
             "filters": list(self.recipe.filters),
@@ -78,6 +81,21 @@ class Job:
             "sample": self.sample,
             "quick": self.quick,
         }
+
+    @cached_property
+    def _resolved(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """All options of the model and all settings of the training, as a run of today records them."""
+        if self.recipe.model is None:
+            return {}, {}
+        from biqe.models import _catalogue
+
+        room: dict[str, Any] = {}
+        if self.before is not None:
+            first = _catalogue.build(str(self.before.recipe.model), self.before.model_config, 2, 1)
+            room = _catalogue.class_of(self.recipe.model).options_from(first)
+        return all_options(self.recipe.model, {**room, **self.model_config}), all_training(
+            self.recipe.model, self.train
+        )
 
     @property
     def digest(self) -> str:
@@ -97,9 +115,73 @@ class Job:
     @property
     def run_name(self) -> str:
         """Folder of the training run. Jobs that want the same training share it, whatever they do afterwards."""
+        return self._run_name(self.run_settings)
+
+    @property
+    def older_run_name(self) -> str:
+        """What the folder was called when defaults were no part of the name. See steps.run_folder."""
+        return self._run_name(self._given)
+
+    def _run_name(self, settings: Mapping[str, Any]) -> str:
         quick = "-quick" if self.quick else ""
-        kind = f"{self.recipe.benchmark}-{self.recipe.model}"
-        return f"{kind}-{digest(self.run_settings)}-seed-{self.seed}{quick}"
+        return f"{self.recipe.benchmark}-{self.recipe.model}-{digest(settings)}-seed-{self.seed}{quick}"
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        """What decides the trained model, without defaults."""
+        return {
+            "benchmark": self.recipe.benchmark,
+            "model": self.recipe.model,
+            "model_config": self.model_config,
+            "train": self.train,
+            "start_from": None if self.before is None else self.before._given,
+        }
+
+
+def all_options(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a model with its defaults, as JSON holds them."""
+    from biqe.models import _catalogue
+
+    return _plain(asdict(_catalogue.build(model, dict(options), 2, 1).config))
+
+
+def all_training(model: str, train: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a training of ``model`` with its defaults, without the seed."""
+    from biqe.train import session
+
+    return _without_seed(session.settings(model, **train))
+
+
+def recorded(settings: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a result in today's form. ``config`` is the model's and the training's, as the result holds them.
+
+    Older results have the defaults there alone. What is an option only since then counts as left at its default, and
+    so does, in older results, what the training started from was left at.
+    """
+    found = dict(settings)
+    model = found.get("model")
+    if model is None:
+        return found
+    try:
+        found["model_config"] = all_options(model, {**config.get("model", {}), **found["model_config"]})
+        found["train"] = _without_seed(TrainConfig(**{**config.get("train", {}), **found["train"]}))
+        if found.get("start_from") is not None:
+            first = dict(found["start_from"])
+            first["model_config"] = all_options(first["model"], first["model_config"])
+            first["train"] = all_training(first["model"], first["train"])
+            found["start_from"] = first
+    except (BiqeError, TypeError, KeyError):
+        return dict(settings)  # of a model or an option that there is no more
+    return found
+
+
+def _without_seed(train: TrainConfig) -> dict[str, Any]:
+    return _plain({key: value for key, value in asdict(train).items() if key != "seed"})
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """As read again from JSON: lists, no tuples."""
+    return json.loads(json.dumps(settings))  # type: ignore[no-any-return]
 
 
 def digest(settings: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from biqe.errors import RunFailed, UnreadableFile
-from biqe.reproduce.job import Job
+from biqe.reproduce.job import Job, recorded
 
 FORMAT = "biqe-result"
 VERSION = 1
@@ -27,7 +27,7 @@ class Result:
     recipe: str
     seed: int
     settings: Mapping[str, Any]
-    """The job's own: what decides the figures, apart from the seed."""
+    """The job's own: what decides the figures, apart from the seed. In older results without defaults."""
     state: str = "done"
     """``done`` or ``failed``."""
     reason: str = ""
@@ -56,6 +56,11 @@ class Result:
     @property
     def quick(self) -> bool:
         return bool(self.settings.get("quick"))
+
+    @property
+    def all_settings(self) -> dict[str, Any]:
+        """The settings with defaults, in older results too: those that it was made with."""
+        return recorded(self.settings, self.config)
 
     def to_json(self) -> dict[str, Any]:
         """Dicts, lists, strings and numbers only."""
@@ -117,7 +122,7 @@ def done_as(path: Path, job: Job) -> bool:
     if not path.exists():
         return False
     found = read(path)
-    return found.state == "done" and found.settings == job.settings
+    return found.state == "done" and found.all_settings == job.settings
 
 
 def read_all(folder: Path) -> tuple[list[Result], dict[str, Mapping[str, Any]]]:

@@ -6,8 +6,11 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from biqe import benchmarks
+from biqe.benchmarks import download
+from biqe.benchmarks.places import data_folder
 from biqe.errors import BiqeError, InvalidOption, UnreadableFile
 from biqe.reproduce import recipe as recipes
 from biqe.reproduce import result as results
@@ -22,15 +25,18 @@ from biqe.reproduce.work import work
 def run_table(table: Table, jobs: Sequence[Job], places: Places, *, resume: bool, watcher: Watcher) -> dict[str, str]:
     """Do ``jobs`` of ``table`` and return the state of each by name.
 
-    Refused before anything is done: options that a model does not have, a table none of whose data is at hand, and,
-    without ``resume``, jobs that were begun before.
+    Files that are missing are fetched where all of them can be. Refused before anything is done: options that a model
+    does not have, a table none of whose data is at hand, and, without ``resume``, jobs that were begun before.
     """
     for job in jobs:
         recipes.check_options(job.recipe, job.model_config)
-    absent = _absent(jobs, places)
     queue = Queue(places.work)
+    if not resume:
+        _refuse_begun(table, jobs, queue, places)
+    absent = _absent([job for job in jobs if not results.done_as(results.path_of(places.results, job), job)], places,
+                     watcher)  # fmt: skip
     with queue.locked():
-        if not resume:
+        if not resume:  # another process may have been quicker
             _refuse_begun(table, jobs, queue, places)
         queue.add([(job.name, job.digest) for job in jobs])
         desk = Desk(places, watcher)
@@ -105,20 +111,45 @@ def _result(job: Job, watch: Stopwatch, **facts: object) -> Result:
     )
 
 
-def _absent(jobs: Sequence[Job], places: Places) -> dict[str, str]:
-    """Benchmarks without files, and how to get them. Refused where no job could run at all."""
+def _absent(jobs: Sequence[Job], places: Places, watcher: Watcher) -> dict[str, str]:
+    """Benchmarks that files of could not be got, and which. Refused where no job could run at all."""
     wanted = dict.fromkeys(job.recipe.benchmark for job in jobs)
-    absent = {}
-    for name in wanted:
-        facts = benchmarks.describe(name, data=places.data)
-        if not facts.at_hand:
-            absent[name] = f"the files of {name} are not at hand"
+    absent = {name: why for name in wanted if (why := _get(name, places, watcher))}
     if absent and len(absent) == len(wanted):
+        first = next(iter(absent))
+        fetch = f"biqe benchmarks {first} --fetch gets what has an address; " if download.remote_files(first) else ""
         raise UnreadableFile(
-            f"the files of {', '.join(absent)} are not at hand",
-            hint=f"how to get them: biqe benchmarks {next(iter(absent))}; where they are: --data DIR or BIQE_DATA",
+            "; ".join(absent.values()),
+            hint=f"{fetch}biqe benchmarks {first} says where they come from; --data DIR or BIQE_DATA names the folder",
         )
     return absent
+
+
+def _get(name: str, places: Places, watcher: Watcher) -> str:
+    """Fetch the files of a benchmark that are missing, if all of them can be; else why it cannot be opened."""
+    missing = benchmarks.missing(name, data=places.data)
+    if not missing:
+        return ""
+    remotes = {data_folder(places.data) / remote.place: remote for remote in download.remote_files(name)}
+    if not remotes.keys() >= set(missing):
+        # What has an address is not worth fetching as long as the rest is not there.
+        folders: dict[Path, list[str]] = {}
+        for path in missing:
+            folders.setdefault(path.parent, []).append(path.name)
+        wanted = "; ".join(f"{', '.join(files)} must be put into {folder}" for folder, files in folders.items())
+        return f"the files of {name} are not at hand: {wanted}"
+    told: set[str] = set()
+
+    def show(file: str, done: int, size: int) -> None:
+        if file not in told:
+            told.add(file)
+            watcher.doing(f"fetching {file}, {size / 1e6:.1f} MB, {len(told)} of at most {len(remotes)}")
+
+    try:
+        download.fetch(name, data=places.data, on_progress=show)
+    except BiqeError as error:
+        return f"the files of {name} are not at hand: {error.message}" + (f"; {error.hint}" if error.hint else "")
+    return ""
 
 
 def _refuse_begun(table: Table, jobs: Sequence[Job], queue: Queue, places: Places) -> None:

@@ -12,7 +12,7 @@ from biqe import benchmarks
 from biqe.graph import folder as graph_folder
 from biqe.models import store
 from biqe.models.store import LoadedModel
-from biqe.reproduce.job import Job
+from biqe.reproduce.job import Job, recorded
 from biqe.train import checkpoint, session
 from biqe.train.loop import Listener
 from biqe.train.run import Run
@@ -110,7 +110,7 @@ def train(job: Job, desk: Desk) -> Trained:
     assert job.recipe.model is not None
     before = None if job.before is None else train(job.before, desk)
     opened = desk.benchmark(job.recipe.benchmark)
-    graph, folder = desk.graph(opened), desk.places.work / "runs" / job.run_name
+    graph, folder = desk.graph(opened), run_folder(job, desk.places.work, before.run.folder if before else None)
     if (folder / "run.json").exists():
         if not is_finished(folder):
             desk.watcher.doing("going on with training")
@@ -140,6 +140,22 @@ def train(job: Job, desk: Desk) -> Trained:
         1 + sum(event.get("event") == "resumed" for event in events),
         0.0 if before is None else before.seconds,
     )
+
+
+def run_folder(job: Job, work: Path, before: Path | None = None) -> Path:
+    """Folder of the job's training run. ``before`` is that of the run that it starts from.
+
+    Runs were once named by what the recipe gives alone. Such a folder is taken where run.json says that it was trained
+    with today's defaults.
+    """
+    folder, older = work / "runs" / job.run_name, work / "runs" / job.older_run_name
+    if folder.exists() or not (older / "run.json").exists():
+        return folder
+    record = Run.open(older).record
+    held = recorded(job.run_settings | {"model_config": record["model_config"], "train": record["train"]}, {})
+    first = record.get("start_from")
+    same_start = (None if first is None else Path(first).name) == (None if before is None else before.name)
+    return older if same_start and held == job.run_settings else folder
 
 
 def is_finished(folder: Path) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from biqe.reproduce import recipe as recipes
-from biqe.reproduce.job import digest
+from biqe.reproduce.job import Job, digest
 from biqe.reproduce.recipe import Recipe, Table
 from biqe.reproduce.result import Result, figures_of, read_all
 
@@ -56,10 +56,14 @@ class Block:
 
     @property
     def real(self) -> Ours | None:
-        """Our figures by the recipe as it stands, or, where there are none, by another budget or split."""
+        """Our figures by the recipe as it stands, or, where there are none, by other defaults, budget or split."""
         done = [ours for ours in self.ours if not ours.quick]
-        plain = [ours for ours in done if ours.settings.get("train") == dict(self.recipe.train)]
-        return next(iter([*plain, *done]), None)
+        if len(done) < 2:
+            return next(iter(done), None)
+        today, given = Job(self.recipe, 0).run_settings.items(), dict(self.recipe.train).items()
+        current = [ours for ours in done if all(ours.settings.get(key) == value for key, value in today)]
+        plain = [ours for ours in done if all(ours.settings.get("train", {}).get(k) == v for k, v in given)]
+        return next(iter([*current, *plain, *done]))
 
 
 @dataclass(frozen=True)
@@ -114,14 +118,15 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def _groups(results: Sequence[Result]) -> tuple[Ours, ...]:
-    """Results by settings; real ones first."""
-    by_settings: dict[str, list[Result]] = {}
+    """Results by settings, defaults included; real ones first."""
+    by_settings: dict[str, tuple[Mapping[str, Any], list[Result]]] = {}
     for result in sorted(results, key=lambda r: (r.quick, r.seed)):
-        by_settings.setdefault(digest(result.settings), []).append(result)
-    return tuple(map(_average, by_settings.values()))
+        settings = result.all_settings
+        by_settings.setdefault(digest(settings), (settings, []))[1].append(result)
+    return tuple(_average(settings, alike) for settings, alike in by_settings.values())
 
 
-def _average(results: Sequence[Result]) -> Ours:
+def _average(settings: Mapping[str, Any], results: Sequence[Result]) -> Ours:
     done = [result for result in results if result.state == "done"]
     mean: dict[str, dict[str, float]] = {}
     deviation: dict[str, dict[str, float]] = {}
@@ -135,7 +140,7 @@ def _average(results: Sequence[Result]) -> Ours:
         if spread is not None:
             deviation.setdefault(group, {})[metric] = spread
     return Ours(
-        settings=results[0].settings,
+        settings=settings,
         seeds=tuple(result.seed for result in done),
         mean=mean,
         deviation=deviation,

@@ -189,7 +189,8 @@ def _targets(job: Job, opened: OpenBenchmark) -> QuerySet:
 
 
 def _known(opened: OpenBenchmark, split: str) -> Graph:
-    """The triples that are known when the questions of ``split`` are asked."""
+    """The triples that are known when the questions of ``split`` are asked: those of the splits before it, which also
+    decide which answers are hard. ``biqe evaluate`` does the same."""
     if split == "valid":
         return opened.splits["train"]
     return Graph(opened.splits.vocabulary, union(opened.splits.train, opened.splits.valid))

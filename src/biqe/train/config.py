@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from biqe.errors import InvalidOption
 
@@ -89,7 +89,8 @@ class TrainConfig:
         for name in ("minutes", "epochs", "learning_rate", "clip", "checkpoint_minutes", "rank_timeout"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise InvalidOption(f"{name!r} must be above 0. Got {value}")
+                raise InvalidOption(f"{name!r} must be above 0. Got {value}",
+                                    hint=_range_hint(name, "a number above 0"))  # fmt: skip
         for name, allowed in (
             ("clock", ("wall", "processor")),
             ("answers", ("one", "all")),
@@ -97,7 +98,8 @@ class TrainConfig:
             ("optimizer", ("adamw", "adagrad")),
         ):
             if getattr(self, name) not in allowed:
-                raise InvalidOption(f"{name!r} must be {' or '.join(allowed)}. Got {getattr(self, name)!r}")
+                raise InvalidOption(f"{name!r} must be {' or '.join(allowed)}. Got {getattr(self, name)!r}",
+                                    hint=_range_hint(name, f"one of {', '.join(allowed)}"))  # fmt: skip
         for name in (
             "batch_tokens",
             "batch_queries",
@@ -108,7 +110,8 @@ class TrainConfig:
             "negatives",
         ):
             if getattr(self, name) < 1:
-                raise InvalidOption(f"{name!r} must be at least 1. Got {getattr(self, name)}")
+                raise InvalidOption(f"{name!r} must be at least 1. Got {getattr(self, name)}",
+                                    hint=_range_hint(name, "a whole number from 1 up"))  # fmt: skip
         for name in (
             "triples",
             "paths",
@@ -121,13 +124,28 @@ class TrainConfig:
             "most_answers",
         ):
             if getattr(self, name) < 0:
-                raise InvalidOption(f"{name!r} must not be negative. Got {getattr(self, name)}")
+                raise InvalidOption(f"{name!r} must not be negative. Got {getattr(self, name)}",
+                                    hint=_range_hint(name, "a number from 0 up"))  # fmt: skip
         for name in ("inverse_share", "hide_share", "reveal_share"):
             if not 0.0 <= getattr(self, name) <= 1.0:
-                raise InvalidOption(f"{name!r} must be in [0, 1]. Got {getattr(self, name)}")
+                raise InvalidOption(f"{name!r} must be in [0, 1]. Got {getattr(self, name)}",
+                                    hint=_range_hint(name, "a share from 0 to 1"))  # fmt: skip
         for name in ("label_smoothing", "average"):
             if not 0.0 <= getattr(self, name) < 1.0:
-                raise InvalidOption(f"{name!r} must be in [0, 1). Got {getattr(self, name)}")
+                raise InvalidOption(f"{name!r} must be in [0, 1). Got {getattr(self, name)}",
+                                    hint=_range_hint(name, "a share from 0 up to, but not, 1"))  # fmt: skip
         if self.hide_share + self.reveal_share > 1.0:
             raise InvalidOption("'hide_share' and 'reveal_share' must not exceed 1 together. "
-                                f"Got {self.hide_share} and {self.reveal_share}")  # fmt: skip
+                                f"Got {self.hide_share} and {self.reveal_share}",
+                                hint="they are shares of the same queries, such as 0.1 and 0.1")  # fmt: skip
+
+
+_OPTIONS = ("minutes", "epochs", "seed", "threads", "softmax", "negatives")
+"""Settings that are options of ``biqe train``; the others are given with -O."""
+
+
+def _range_hint(name: str, allowed: str) -> str:
+    """How a setting is given, and what it may be."""
+    spelt = f"--{name}" if name in _OPTIONS else f"-O {name}=VALUE"
+    default = next(item.default for item in fields(TrainConfig) if item.name == name)
+    return f"{spelt} takes {allowed}" + (f"; the default is {default}" if default is not None else "")

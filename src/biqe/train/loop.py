@@ -57,6 +57,10 @@ class Result:
     """finished, stopped early, or interrupted."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Of the best validation of this part of the run."""
+    validated: bool = True
+    """Whether the run had anything to validate on; else its last weights are its model."""
+    signal: int | None = None
+    """What interrupted it, where this process was told."""
 
 
 def train(
@@ -64,7 +68,7 @@ def train(
     model: QueryModel,
     stream: Stream,
     *,
-    validate: Callable[[QueryModel], dict[str, float]],
+    validate: Callable[[QueryModel], dict[str, float]] | None,
     keep: Callable[[dict[str, torch.Tensor], dict[str, Any]], None],
     listener: Listener,
     ranks: Ranks = ALONE,
@@ -73,6 +77,7 @@ def train(
     """Train ``model`` from the run's last checkpoint, or from the start, to the end of the run.
 
     ``validate`` gives metrics, of which the first chooses the best model; ``keep`` writes weights as the run's model.
+    Where ``validate`` is None, the last weights are kept.
     Ctrl-C, or a polite kill, ends the loop after the step under way, with a checkpoint. ``split`` says which weights of
     ``model`` are split over the ranks, and how.
     """
@@ -88,7 +93,7 @@ def train(
     clock, memory = _Clock(place, config.clock), Fragments()
     if ranks.several:
         clock.agree(place.seconds)
-    result = Result(place, "finished")
+    result = Result(place, "finished", validated=validate is not None)
 
     def save() -> None:
         place.seconds = clock.seconds()
@@ -121,6 +126,10 @@ def train(
 
     def judge(fraction: float, judged: QueryModel, averaged: dict[str, torch.Tensor]) -> bool:
         """Validate ``averaged`` in the place of the weights of ``judged``; whether the run goes on."""
+        if validate is None:
+            keep({**judged.state_dict(), **averaged}, {"step": place.step, "epoch": place.epoch})
+            run.log("kept", step=place.step, epoch=place.epoch, seconds=round(clock.seconds(), 1))
+            return True
         own = {name: weight.detach().clone() for name, weight in learnt(judged).items()} if judged is model else {}
         judged.load_state_dict(averaged, strict=False)
         judged.eval()
@@ -162,7 +171,7 @@ def train(
                 place.batch += 1
                 clock.count(queries if pulse is None else pulse.queries, loss)
                 if stop.asked if pulse is None else pulse.stop:
-                    result.reason = "interrupted"
+                    result.reason, result.signal = "interrupted", stop.number
                     break
                 memory.stepped()
                 if clock.due(LOG_SECONDS):
@@ -200,6 +209,7 @@ class _StopSignals:
     def __init__(self, patient: bool = False) -> None:
         """``patient``: however often it is asked, the step is ended first."""
         self.asked = False
+        self.number: int | None = None
         self._patient = patient
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
@@ -209,7 +219,7 @@ class _StopSignals:
     def _note(self, number: int, frame: Any) -> None:
         if self.asked and not self._patient:
             raise KeyboardInterrupt
-        self.asked = True
+        self.asked, self.number = True, number
 
     def restore(self) -> None:
         """Put the handlers back that were there before."""

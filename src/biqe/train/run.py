@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -119,6 +119,15 @@ class Run:
         if missing:
             raise UnreadableFile(f"{path} lacks {', '.join(sorted(missing))}")
         return cls(folder, record)
+
+    def discard(self) -> None:
+        """Take a run away that was refused before it had anything to go on from, so that it can be asked for anew."""
+        if any((self.folder / name).exists() for name in ("checkpoints", "model")):
+            return
+        for name in ("run.json", "trace.jsonl", ".lock"):
+            (self.folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # a copy of a live graph may lie there
+            self.folder.rmdir()
 
     @contextmanager
     def locked(self) -> Iterator[None]:

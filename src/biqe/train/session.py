@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from biqe.train.plot import draw
 from biqe.train.ranks import Ranks, exchange, job, joined, restarted
 from biqe.train.run import Run, is_run_folder, source_fingerprint, versions
 from biqe.train.stream import Stream
-from biqe.train.validation import validation
+from biqe.train.validation import NOT_VALIDATED, Validate, validation
 
 SAMPLED_FROM = 100_000
 """Entities from which softmax=auto samples."""
@@ -74,15 +74,17 @@ def start(
     start_from: str | os.PathLike[str] | None = None,
     continues: str | os.PathLike[str] | None = None,
     listener: Listener,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Result:
     """Train ``model`` on ``graph`` (a graph folder, or ``atlas``) in the new run folder ``out``.
 
     ``query_set`` is the folder of a mined set or the name of a benchmark, whose files lie in ``data``. ``start_from``
     is a run or model folder of a link predictor on the same graph, whose embeddings the model begins with.
     ``continues`` is a run or model folder whose weights the model begins with; its graph may have been smaller.
+    ``note`` is told what the user should know about the run before it begins. A refused run leaves nothing behind.
     """
 
-    def prepare() -> tuple[Path, Splits, QueryModel, Material | None]:
+    def prepare() -> tuple[Path, Splits, QueryModel, Material | None, _Validation]:
         place, splits = open_graph(graph)
         torch.manual_seed(train_config.seed)
         # Built before the folder is made: a wrong option must leave nothing behind.
@@ -91,11 +93,11 @@ def start(
         if not train_config.online and material is None:
             raise EmptyResult("fixed training queries need a query set",
                               hint="name one with --set, or leave out --fixed to mine online")  # fmt: skip
-        return place, splits, fresh, material
+        return place, splits, fresh, material, _validation(splits, material, train_config, ranks)
 
     with joined(train_config.rank_timeout) as ranks, ExitStack() as held:
         _set_threads(train_config, ranks)
-        place, splits, fresh, material = ranks.all_or_none(prepare)
+        place, splits, fresh, material, judging = ranks.all_or_none(prepare)
         ranks.same(*_seen(splits, fresh, material, train_config))
 
         def create() -> dict[str, Any]:
@@ -118,10 +120,23 @@ def start(
             return run.record
 
         run = Run(out, ranks.from_first(create), writes=ranks.first)
-        return _train(run, fresh, splits, material, listener, ranks)
+        try:
+            return _train(run, fresh, splits, material, judging, listener, ranks, note)
+        except RunFailed:
+            raise
+        except BiqeError:
+            if ranks.first:
+                run.discard()
+            raise
 
 
-def resume(folder: str | os.PathLike[str], *, listener: Listener, graph: str | None = None) -> Result:
+def resume(
+    folder: str | os.PathLike[str],
+    *,
+    listener: Listener,
+    graph: str | None = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> Result:
     """Go on with the run in ``folder``. Its graph must be the one it began with."""
     with joined(_timeout_of(folder)) as ranks, ExitStack() as held:
 
@@ -135,7 +150,7 @@ def resume(folder: str | os.PathLike[str], *, listener: Listener, graph: str | N
         _set_threads(config, ranks)
         newest = checkpoint.newest(run.checkpoints, ranks)
 
-        def prepare() -> tuple[Splits, QueryModel, Material | None]:
+        def prepare() -> tuple[Splits, QueryModel, Material | None, _Validation]:
             place, splits = open_graph(graph or ("atlas" if recorded.get("name") == "atlas" else recorded["path"]))
             if splits.fingerprint != recorded["fingerprint"]:
                 raise VocabularyMismatch(
@@ -153,11 +168,20 @@ def resume(folder: str | os.PathLike[str], *, listener: Listener, graph: str | N
             if newest is not None and checkpoint.read_place(newest).finished and not restarted():
                 raise RunFailed(f"{folder} has finished; there is nothing to resume",
                                 hint=f"evaluate it with: biqe evaluate {folder} --set SET")  # fmt: skip
-            return splits, model, material
+            return splits, model, material, _validation(splits, material, config, ranks)
 
-        splits, model, material = ranks.all_or_none(prepare)
+        splits, model, material, judging = ranks.all_or_none(prepare)
         ranks.same(*_seen(splits, model, material, config))
-        return _train(run, model, splits, material, listener, ranks)
+        return _train(run, model, splits, material, judging, listener, ranks, note)
+
+
+_Validation = tuple[Validate | None, int]
+"""How a run is validated, and on how many queries."""
+
+
+def _validation(splits: Splits, material: Material | None, config: TrainConfig, ranks: Ranks) -> _Validation:
+    """How the run is validated; nothing to do on ranks that never are asked to."""
+    return validation(splits, material, config) if ranks.first else (lambda judged: {}, 0)
 
 
 def _timeout_of(folder: str | os.PathLike[str]) -> float:
@@ -230,9 +254,17 @@ def open_graph(name: str) -> tuple[Path, Splits]:
 
 
 def _train(
-    run: Run, model: QueryModel, splits: Splits, material: Material | None, listener: Listener, ranks: Ranks
+    run: Run,
+    model: QueryModel,
+    splits: Splits,
+    material: Material | None,
+    judging: _Validation,
+    listener: Listener,
+    ranks: Ranks,
+    note: Callable[[str], None],
 ) -> Result:
     config = run.train_config
+    validate, held_out = judging
     newest = checkpoint.newest(run.checkpoints, ranks)
     if newest is not None and checkpoint.read_place(newest).finished:  # a rank died on the way out, and all came back
         return Result(checkpoint.read_place(newest), "finished")
@@ -245,9 +277,8 @@ def _train(
             table = split(model, ranks.rank, ranks.world, config.rank_timeout)
     if samples(model, config):
         model.sample_softmax(splits["train"], config.negatives)
-    validate, held_out = ranks.all_or_none(
-        lambda: validation(splits, material, config) if ranks.first else (lambda judged: {}, 0)
-    )
+    if validate is None:
+        note(NOT_VALIDATED)
 
     def keep(weights: dict[str, torch.Tensor], facts: dict[str, Any]) -> None:
         trained = {**facts, "seed": config.seed, "budget": _budget(config), "validation_queries": held_out}

@@ -1,4 +1,8 @@
-"""How a run is validated while it trains. Nothing here knows a test triple."""
+"""How a run is validated while it trains. Nothing here knows a test triple.
+
+A graph without a validation split, and no set beside it, leaves nothing to validate on: such a run keeps its last
+weights.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 
 from biqe.benchmarks.shaped import ShapedQueries
-from biqe.errors import EmptyResult
 from biqe.evaluate.loop import evaluate, evaluate_bio, evaluate_q2b
 from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import Graph, Splits
@@ -20,14 +23,20 @@ from biqe.train.config import TrainConfig
 from biqe.train.material import Material
 from biqe.train.queries import triple_queries
 
+Validate = Callable[[QueryModel], dict[str, float]]
+"""Figures of a model, the one that chooses the best model first."""
+
+NOT_VALIDATED = (
+    "the graph has no validation split, so this run keeps its last weights instead of its best, and -O patience has no "
+    "effect; to validate, import the graph with --split 0.05,0.05, or name a set with --set"
+)
+
 FEWEST_DAGS = 50
 """Below so many validation DAGs, the validation triples themselves are a steadier measure."""
 
 
-def validation(
-    splits: Splits, material: Material | None, config: TrainConfig
-) -> tuple[Callable[[QueryModel], dict[str, float]], int]:
-    """How the run is validated, and on how many queries. The first figure chooses the best model."""
+def validation(splits: Splits, material: Material | None, config: TrainConfig) -> tuple[Validate | None, int]:
+    """How the run is validated, and on how many queries; None and 0 where there is nothing to validate on."""
     given = None if material is None else material.valid
     if material is not None and isinstance(given, ShapedQueries):
         asked = _share_of_shapes(given, config)
@@ -44,6 +53,8 @@ def validation(
         return of_questions, len(asked)
     assert not isinstance(given, ShapedQueries)
     held_out = validation_queries(splits, given, config)
+    if held_out is None:
+        return None, 0
 
     def of_targets(trained: QueryModel) -> dict[str, float]:
         report = evaluate(trained, held_out, filter_graph="complete", bootstrap=0)
@@ -64,17 +75,16 @@ def _share_of_shapes(questions: ShapedQueries, config: TrainConfig) -> ShapedQue
     return questions.take(np.sort(np.concatenate(taken)))
 
 
-def validation_queries(splits: Splits, given: QuerySet | None, config: TrainConfig) -> QuerySet:
+def validation_queries(splits: Splits, given: QuerySet | None, config: TrainConfig) -> QuerySet | None:
     """What a run on triples, paths and DAGs is validated on: the set's validation queries, or DAGs mined from the
-    validation split, or, where it is too small for those, its triples; drawn once by seed. Filters come from train
-    and valid."""
+    validation split, or, where it is too small for those, its triples; drawn once by seed; None where it
+    has none. Filters come from train and valid."""
     rng = np.random.default_rng([config.seed, 2])
     if given is not None and len(given):
         found = given
     else:
         if len(splits.valid) == 0:
-            raise EmptyResult("the graph has no validation split, so a run could not choose its best model",
-                              hint="import it with --split 0.05,0.05")  # fmt: skip
+            return None
         found = mine_split(splits, "valid", MineConfig(seed=config.seed, eval_dags=config.validation_queries))
         if len(found) < FEWEST_DAGS:
             found = triple_queries(splits["valid"], rng)

@@ -1,0 +1,121 @@
+"""Where ``biqe evaluate`` writes its report, and what it refuses before it ranks anything."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from biqe.benchmarks import write_release
+from biqe.cli import main
+from biqe.evaluate import Report
+from biqe.graph import folder as graph_folder
+from biqe.graph.knowledge_graph import Splits
+from biqe.graph.triples import as_triples
+from biqe.graph.vocabulary import Vocabulary
+from biqe.mine import folder as mined_folder
+from biqe.mine.dataset import MineConfig, mine
+from biqe.models import _catalogue, store
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A graph, two mined sets of one name, a model and a release without filters, in folders."""
+    place = tmp_path_factory.mktemp("world")
+    rng = np.random.default_rng(0)
+    vocabulary = Vocabulary([f"e{n}" for n in range(60)], [f"r{n}" for n in range(4)])
+    triples = as_triples(np.column_stack([rng.integers(size, size=600) for size in (60, 4, 60)]))
+    part = rng.integers(3, size=len(triples))
+    splits = Splits(vocabulary, *(as_triples(triples[part == number]) for number in range(3)))
+    graph_folder.save(splits, place / "graph")
+    for seed, name in enumerate("ab"):
+        config = MineConfig(seed=seed, paths=20, dags=5, eval_paths=150, eval_dags=20, train_filters=False)
+        mined = mine(splits, config, threads=1)
+        mined_folder.save(mined, place / name / "cq")
+    torch.manual_seed(0)
+    model = _catalogue.build("biqe", {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32}, 60, 4)
+    store.save(model, place / "run" / "model", vocabulary=vocabulary, graph_fingerprint=splits.fingerprint)
+    write_release(mined["valid"], vocabulary, place / "release", split="dev")
+    for path in (place / "release").rglob("*filters*"):
+        path.unlink()
+    return place
+
+
+@pytest.fixture
+def evaluate(world, capsys):
+    """Function that runs the command; exit code, and what it said in one line."""
+
+    def run(*words):
+        code = main(["evaluate", str(world / "run"), "--threads", "1", "--bootstrap", "0", *map(str, words)])
+        return code, " ".join(capsys.readouterr().err.split())
+
+    return run
+
+
+@pytest.fixture
+def never_ranks(monkeypatch):
+    """Fails where queries are ranked after all."""
+    monkeypatch.setattr("biqe.cli.evaluate._report", lambda *any_, **more: pytest.fail("it began to rank"))
+
+
+@pytest.mark.parametrize("text", ["my thesis", "", "{", "[1, 2]", "{}", '{"format": "other"}', "\xff\xfe"])
+def test_a_file_that_is_no_report_is_never_overwritten(world, evaluate, never_ranks, tmp_path, text):
+    path = tmp_path / "precious.txt"
+    path.write_text(text, encoding="latin-1")
+    code, said = evaluate("--set", world / "a" / "cq", "--out", path)
+    assert code == 2 and "InvalidOption" in said and "nothing was overwritten" in said and "hint:" in said
+    assert path.read_text(encoding="latin-1") == text
+
+
+def test_places_that_cannot_take_a_report_are_refused_before_ranking(world, evaluate, never_ranks, tmp_path):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "dangling").symlink_to(tmp_path / "gone")
+    for place in (tmp_path, tmp_path / "file" / "report.json", "/proc/nowhere/report.json", "/dev/null",
+                  tmp_path / "dangling"):  # fmt: skip
+        code, said = evaluate("--set", world / "a" / "cq", "--out", place)
+        assert code == 2 and "error: InvalidOption" in said and "hint:" in said, place
+    assert os.path.exists("/dev/null") and not os.path.isfile("/dev/null")
+
+
+def test_an_older_report_gives_way_and_new_folders_are_made(world, evaluate, tmp_path):
+    path = tmp_path / "new" / "report.json"
+    for name in "ab":
+        code, said = evaluate("--set", world / name / "cq", "--out", path)
+        assert code == 0, said
+    assert Report.load(path).notes["set"] == str(world / "b" / "cq")
+
+
+def test_sets_of_one_name_keep_their_reports_apart(world, evaluate):
+    for name in "abab":
+        code, said = evaluate("--set", world / name / "cq")
+        assert code == 0, said
+    reports = {path.stem: Report.load(path) for path in (world / "run" / "reports").iterdir()}
+    assert len(reports) == 2
+    own = reports.pop("cq-valid-complete")
+    assert own.notes["set"] == str(world / "a" / "cq")
+    [(stem, other)] = reports.items()
+    assert other.notes["set"] == str(world / "b" / "cq")
+    assert stem == f"cq-valid-complete-{other.fingerprints['queries'][:8]}"
+
+
+def test_what_lies_where_the_report_goes_by_itself_is_kept(world, evaluate, never_ranks):
+    path = world / "run" / "reports" / "cq-test-complete.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"format": "other"}))
+    code, said = evaluate("--set", world / "a" / "cq", "--split", "test")
+    assert code == 2 and "--out" in said
+    assert json.loads(path.read_text()) == {"format": "other"}
+
+
+@pytest.mark.parametrize("given", [[], ["--filter-graph", "split"]])
+def test_a_release_without_filters_says_how_they_are_computed(world, evaluate, given):
+    code, said = evaluate("--release", world / "release", "--split", "dev", *given)
+    assert code == 2 and "no file with DAG filters" in said
+    assert "--filter-graph complete --graph GRAPH" in said[said.index("hint:") :]
+    code, said = evaluate(
+        "--release", world / "release", "--split", "dev", "--filter-graph", "complete", "--graph", world / "graph"
+    )
+    assert code == 0, said
