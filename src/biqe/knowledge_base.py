@@ -23,6 +23,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from biqe.answer.answering import count, rows_of, verdict
 from biqe.answer.choose import Selection, read_selection
 from biqe.answer.config import MODES, TOP, WIDTH, AskConfig
@@ -290,13 +292,24 @@ class KnowledgeBase:
         for name in selection.order(shape, list(self.models)):
             yield name, selection.reason(shape, name)
 
+    def _newer_than(self, seen: int) -> int:
+        """Entities of the graph's triples beyond the first ``seen``; those that every triple has left do not count."""
+        if seen not in self._newer:
+            ends = self.graph.triples[:, [0, 2]]
+            self._newer[seen] = len(np.unique(ends[ends >= seen]))
+        return self._newer[seen]
+
+    @cached_property
+    def _newer(self) -> dict[int, int]:
+        return {}
+
     def _answered(
         self, text: str, question: BoundQuestion, predictor: Predictor | None, config: AskConfig, start: float,
         why: str, name: str | None = None, note: str = "",
     ) -> Answers | TermTable:  # fmt: skip
         model = name or (predictor.name if predictor else None)
         if predictor is not None and predictor.seen is not None:
-            newer = len(self.vocabulary.entities) - predictor.seen[0]
+            newer = self._newer_than(predictor.seen[0])
             newer_ones = f"{newer:,} entities are" if newer > 1 else "1 entity is"
             note = f"{newer_ones} newer than the model, and in no predicted row" if newer else ""
         if question.form == COUNT:

@@ -21,9 +21,11 @@ def running(app) -> Iterator[str]:
     """The address of a server that runs the application in a thread of this process."""
     import uvicorn
 
+    from biqe.serve.wire import Wire
+
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_level="critical", access_log=False, ws="none", lifespan="on")
+    config = uvicorn.Config(app, log_level="critical", access_log=False, http=Wire, ws="none", lifespan="on")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()

@@ -181,6 +181,55 @@ def test_malformed_bodies_are_400(atlas, body):
     assert set(response.json()["error"]) >= {"type", "message", "hint", "request_id"}
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"{}", "'query' is missing"),
+        (b'{"query": 5}', "'query': input should be a valid string"),
+        (b'{"query": "x", "top": -1}', "'top': "),
+        (b'{"query": "x", "colour": 1}', "'colour': "),
+        (b"{", "the body is not JSON"),
+        (b'{"query": "\xff"}', "the body cannot be read as JSON in UTF-8"),
+        (b"[" * 100_000, "the body cannot be read as JSON in UTF-8"),
+        (b"[]", "the body must be a JSON object"),
+        (b"", "the body is missing"),
+    ],
+)
+def test_what_is_wrong_with_a_body_is_named(atlas, body, words):
+    response = atlas.post("/api/ask", content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code == 400 and words in response.json()["error"]["message"]
+
+
+def test_what_is_wrong_with_a_parameter_is_named(atlas):
+    response = atlas.get("/api/complete", params={"limit": "many"})
+    assert response.status_code == 400 and response.json()["error"]["message"].startswith("'limit': ")
+
+
+def test_a_body_that_is_not_json_is_415_and_the_document_says_so(atlas):
+    document = atlas.get("/api/openapi.json").json()
+    for path in ("/api/ask", "/api/explain", "/api/parse", "/api/load"):
+        assert "415" in document["paths"][path]["post"]["responses"]
+    for path in ("/api/ask", "/api/explain", "/api/parse"):
+        for sent in ({"data": {"query": QUERY}}, {"content": b'{"query": "x"}'},
+                     {"content": b"{}", "headers": {"Content-Type": "text/json"}}):  # fmt: skip
+            response = atlas.post(path, **sent)
+            assert response.status_code == 415 and "application/json" in response.json()["error"]["hint"]
+
+
+def test_explain_without_asking_the_model_does_not_say_that_there_is_none(atlas, odd):
+    told = post(atlas, "explain", query=QUERY, row=0, mode="known")
+    assert set(told["skipped"]) == {"attention", "counterfactual"}
+    assert all("mode known asks no model" in reason for reason in told["skipped"].values())
+    assert "no model, so" not in told["text"]
+    without = post(odd, "explain", query="SELECT ?x { ?x <is%20a> :thing }", row=0, mode="known")
+    assert all("there is no model" in reason for reason in without["skipped"].values())
+
+
+def test_hints_of_parse_name_no_options_of_the_command_line(atlas):
+    [error] = post(atlas, "parse", query="SELECT ?x { ?x :p ?y OPTIONAL { ?y :q ?z } }")["errors"]
+    assert "mode=known" in error["hint"] and "--" not in error["hint"]
+
+
 @pytest.mark.slow
 def test_generated_requests_find_nothing_undocumented(atlas, tmp_path):
     """schemathesis reads the OpenAPI document and tries what it allows, and what it does not.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -138,6 +139,33 @@ def test_rdflib_treats_it_as_a_graph(address, cities):
             assert (URIRef(name("Tokyo")), URIRef(name("located_on")), URIRef(name("Rhine"))) not in graph
             rows = graph.query("SELECT ?c WHERE { ?c <urn:biqe:name:capital_of> <urn:biqe:name:France> }")
             assert [str(row.c) for row in rows] == [name("Paris")]
+
+
+@pytest.mark.slow
+def test_rdflib_treats_it_as_a_dataset(address, cities):
+    from rdflib import Dataset
+    from rdflib.plugins.stores.sparqlstore import SPARQLStore
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for options in ({}, {"method": "POST"}, {"method": "POST_FORM"}):
+            dataset = Dataset(store=SPARQLStore(f"{address}/sparql", **options))
+            rows = dataset.query("SELECT ?c WHERE { ?c <urn:biqe:name:located_on> <urn:biqe:name:Rhine> }")
+            assert {str(row.c) for row in rows} == cities
+
+
+@pytest.mark.slow
+def test_a_request_for_a_websocket_is_answered_without_a_word_in_the_log():
+    with program("--read-only") as (address, process):
+        asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+                 "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}  # fmt: skip
+        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
+        connection.request("GET", "/health", headers=asked)
+        assert connection.getresponse().status == 200
+        connection.close()
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=60)
+    assert "websocket" not in log.lower() and "upgrade" not in log.lower(), log
 
 
 @pytest.mark.slow

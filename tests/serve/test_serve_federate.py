@@ -97,6 +97,57 @@ def test_a_sub_select_hides_variables_and_takes_the_best(atlas, atlas_kb):
     assert sorted(city for city, _ in found) == sorted(iri(row.city) for row in expected)
 
 
+def test_a_limit_of_the_block_is_no_limit_of_the_server(atlas, atlas_kb):
+    text = "SELECT ?city WHERE { ?city :located_on :Rhine } LIMIT 10"
+    query = f"SELECT ?city WHERE {{ SERVICE <urn:biqe:predict> {{ {text} }} }}"
+    expected = atlas_kb.ask(text, mode="both")
+    assert len(expected) == 10 and not expected.known_complete
+    assert sorted(rows(atlas, query)) == sorted((iri(row.city),) for row in expected)
+    skipped = query.replace("LIMIT 10", "OFFSET 3")
+    expected = atlas_kb.ask(text.replace("LIMIT 10", "OFFSET 3"), mode="both")
+    assert sorted(rows(atlas, skipped)) == sorted((iri(row.city),) for row in expected)
+
+
+def test_a_block_with_more_rows_than_the_server_joins_is_refused(serve, atlas_kb):
+    from biqe.serve.config import Limits, ServeConfig
+
+    query = "SELECT ?city { SERVICE <urn:biqe:predict> { SELECT ?city { ?city :located_in :Germany } %s } }"
+    with serve(atlas_kb, ServeConfig(limits=Limits(rows=5))) as client:
+        assert client.post("/sparql", data={"query": query % ""}).status_code == 413
+        assert client.post("/sparql", data={"query": query % "LIMIT 6"}).status_code == 413
+        assert len(rows(client, query % "LIMIT 5")) == 5
+
+
+@pytest.mark.parametrize(
+    ("prologue", "service", "probability"),
+    [
+        ("PREFIX p: <urn:biqe:>", "p:predict", "p:probability"),
+        ("PREFIX p: <urn:biqe:>", "SILENT p:predict", "p:probability"),
+        ("PREFIX : <urn:biqe:predict>", ":", "<urn:biqe:probability>"),
+        ("PREFIX p: <urn:biqe:>", r"p:predict\?top\=20", "p:probability"),
+        ("BASE <urn:biqe:>", "<predict>", "<probability>"),
+        ("BASE <urn:biqe:> PREFIX p: <predict>", "p:", "<probability>"),
+        ("BASE <urn:biqe:predict>", "<?top=20>", "<urn:biqe:probability>"),
+    ],
+)
+def test_the_iri_of_a_block_is_that_of_its_prologue(atlas, prologue, service, probability):
+    n = "urn:biqe:name:"
+    query = "%s SELECT ?city ?p { SERVICE %s { ?city <%slocated_on> <%sRhine> BIND(%s AS ?p) } }"
+    plain = query % ("", "<urn:biqe:predict>", n, n, "<urn:biqe:probability>")
+    assert sorted(rows(atlas, query % (prologue, service, n, n, probability))) == sorted(rows(atlas, plain))
+
+
+@pytest.mark.parametrize(
+    "service", ["<http://ex.org/>", "SILENT <http://ex.org/>", "?somewhere", "p:predict", "<predict>"]
+)
+def test_any_other_service_is_refused_and_told_which_is_not(atlas, service):
+    query = f"PREFIX p: <http://ex.org/> SELECT * {{ SERVICE {service} {{ ?s ?p ?o }} }}"
+    response = atlas.post("/sparql", data={"query": query})
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert "<urn:biqe:predict>" in error["message"] and error["column"] == 39
+
+
 def test_two_blocks_need_two_names_for_their_probabilities(atlas):
     query = """SELECT ?city ?p ?q {
       SERVICE <urn:biqe:predict?top=5> { ?city :located_on :Rhine BIND(<urn:biqe:probability> AS ?p) }

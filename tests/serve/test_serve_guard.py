@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import stat
@@ -50,9 +51,11 @@ def test_reading_needs_a_token(closed, path):
     assert response.status_code == 401
     assert response.headers["WWW-Authenticate"].startswith("Bearer")
     for wrong in (READER[:-1], READER + "x", WRITER.upper(), "ü" * 20):
-        header = {"Authorization": f"Bearer {wrong}".encode()}
-        assert closed.get(path, headers=header).status_code == 403
-    assert closed.get(path, headers={"Authorization": f"Basic {READER}"}).status_code == 403
+        refused = closed.get(path, headers={"Authorization": f"Bearer {wrong}".encode()})
+        assert refused.status_code == 401
+        assert refused.headers["WWW-Authenticate"] == 'Bearer realm="biqe", error="invalid_token"'
+    other_scheme = closed.get(path, headers={"Authorization": f"Basic {READER}"})
+    assert (other_scheme.status_code, other_scheme.headers["WWW-Authenticate"]) == (401, 'Bearer realm="biqe"')
     for right in (READER, WRITER):
         assert closed.get(path, headers=bearer(right)).status_code == (404 if path.endswith("none") else 200)
 
@@ -60,9 +63,11 @@ def test_reading_needs_a_token(closed, path):
 def test_writing_needs_a_token_that_may_write(closed):
     update = {"update": "INSERT DATA { :a :b :c }"}
     for path in ("/update", "/sparql"):
-        assert closed.post(path, data=update).status_code == 401
+        unknown = closed.post(path, data=update)
+        assert unknown.status_code == 401 and "read" not in unknown.json()["error"]["message"]
         refused = closed.post(path, data=update, headers=bearer(READER))
         assert refused.status_code == 403 and "may not write" in refused.json()["error"]["message"]
+        assert 'error="insufficient_scope"' in refused.headers["WWW-Authenticate"]
         read_only = closed.post(path, data=update, headers=bearer(WRITER))
         assert read_only.status_code == 403 and "read-only" in read_only.json()["error"]["message"]
     upload = {"Content-Type": "text/turtle", **bearer(READER)}
@@ -165,6 +170,52 @@ def test_other_hosts_and_other_pages_are_refused(odd):
     own = str(odd.base_url).rstrip("/")
     assert odd.post("/sparql", data=QUERY, headers={"Origin": own}).status_code == 200
     assert odd.post("/sparql", data=QUERY, headers={"Origin": "null"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["[::1", "[::1]]", "a b", "<x>", "localhost:port", "[v1.x]", 'a"b', "127.0.0.1/x", "a@b"]
+)
+def test_a_host_that_is_none_is_a_bad_request(odd, closed, host):
+    for client in (odd, closed):
+        for path in ("/sparql", "/health", "/"):
+            response = client.get(path, headers={"Host": host, **bearer(READER)})
+            assert response.status_code == 400, (path, response.text)
+            assert "Host" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:", "[::1]", "[::1]:80"])
+def test_names_and_addresses_of_this_machine_are_answered(odd, host):
+    assert odd.get("/sparql", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "http://[x]/"])
+def test_an_origin_that_is_none_is_another_site(odd, origin):
+    assert odd.post("/sparql", data=QUERY, headers={"Origin": origin}).status_code == 403
+
+
+def exchange(client, request: bytes) -> bytes:
+    """What comes back for these bytes."""
+    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=30) as raw:
+        raw.sendall(request)
+        parts = []
+        while part := raw.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def test_http_1_0_does_without_a_host(odd):
+    for path in (b"/health", b"/sparql"):
+        assert exchange(odd, b"GET " + path + b" HTTP/1.0\r\n\r\n").split()[1] == b"200"
+    assert exchange(odd, b"GET /health HTTP/1.0\r\nHost: evil.example\r\n\r\n").split()[1] == b"403"
+
+
+def test_headers_that_never_end_are_431_and_no_http_is_400(odd):
+    long = exchange(odd, b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: " + b"x" * 200_000 + b"\r\n\r\n")
+    head, _, body = long.partition(b"\r\n\r\n")
+    assert head.split()[1] == b"431" and b"application/json" in head
+    assert "longer" in json.loads(body)["error"]["message"]
+    assert exchange(odd, b"nonsense\r\n\r\n").split()[1] == b"400"
+    assert odd.get("/health").status_code == 200
 
 
 def test_no_page_of_another_site_reads_an_answer_by_default(odd):

@@ -122,12 +122,14 @@ def test_updates_do_what_pyoxigraph_does(tmp_path_factory, texts):
         ("INSERT DATA {\n  :a :b :c .\n  :d :e }", (3, 9), "INSERT DATA"),
         ("INSERT DATA { ?x :b :c }", (1, None), "INSERT DATA"),
         ("DELETE DATA { _:x :b :c }", (1, None), "INSERT DATA"),
-        ("INSERT DATA { :a :b :c", (1, None), ""),
+        ("INSERT DATA { :a :b :c", (1, 13), "INSERT DATA"),
         ("INSERT DATA { :a :b :c } INSERT DATA { :d :e :f }", (1, None), ""),
-        ("INSERT DATA { :a nope:b :c }", (1, None), ""),
+        ("INSERT DATA { :a nope:b :c }", (1, 18), "PREFIX nope:"),
+        ("INSERT DATA { :a :b '5'^^xsd:integer }", (1, 26), "PREFIX xsd:"),
+        ("INSERT DATA { x:a :b :c } ; PREFIX x: <urn:x:> DELETE DATA { x:a :b :c }", (1, 15), "PREFIX x:"),
+        ("INSERT DATA { :a :b 'x }", (1, 21), "INSERT DATA"),
         ("DELETE INSERT WHERE", (1, None), ""),
         ("PREFIX x <urn:x:> INSERT DATA { x:a x:b x:c }", (1, None), ""),
-        ("", (1, 1), ""),
     ],
 )  # fmt: skip
 def test_what_is_refused_changes_nothing_and_is_shown_at_its_place(live, text, place, says):
@@ -136,7 +138,15 @@ def test_what_is_refused_changes_nothing_and_is_shown_at_its_place(live, text, p
     line, column = place
     assert caught.value.line == line and (column is None or caught.value.column == column)
     assert says in (caught.value.hint or "")
+    assert "query" not in caught.value.message and "a query is" not in (caught.value.hint or "")
     assert live.version == 0 and rows(live) == BEFORE
+
+
+@pytest.mark.parametrize("text", ["", " \n", "# nothing", "PREFIX x: <urn:x:>", "BASE <urn:x> PREFIX x: <urn:x:>"])
+def test_an_update_may_say_nothing(live, text):
+    receipt = live.apply(text)
+    assert (receipt.version, receipt.inserted, receipt.deleted, receipt.unchanged) == (0, 0, 0, 0)
+    assert rows(live) == BEFORE
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,26 @@ def test_splits_keep_what_is_held_out_until_somebody_states_it(live, atlas):
     assert again.fingerprint == after.fingerprint
 
 
+def test_names_without_a_triple_are_not_in_use(live, atlas):
+    entities, relations = live.snapshot().used
+    assert entities.all() and relations.all()
+    live.apply(NEWS[0])
+    live.apply("DELETE WHERE { :Rheinstadt ?p ?o }")
+    for view in (live.snapshot(), (live.compact(), live.snapshot())[1], LiveGraph(live.folder).snapshot()):
+        entities, relations = view.used
+        assert np.flatnonzero(~entities).tolist() == [view.vocabulary.entity_id("Rheinstadt")]
+        assert np.flatnonzero(~relations).tolist() == [view.vocabulary.relations.find("twinned_with")]
+
+
+def test_what_is_held_out_is_in_use(tmp_path):
+    splits = Splits(Vocabulary(["a", "b", "c", "d"], ["r"]), as_triples([[0, 0, 1]]), as_triples([[1, 0, 2]]))
+    for known, used in (("train", [True, True, True, False]), ("complete", [True, True, True, False])):
+        live = LiveGraph(tmp_path / known, splits, known=known)
+        assert live.snapshot().used[0].tolist() == used
+        live.apply("DELETE DATA { :b :r :c }")
+        assert live.snapshot().used[0].tolist() == (used if known == "train" else [True, True, False, False])
+
+
 def test_ids_of_old_names_never_change(live, atlas):
     for update in NEWS:
         live.apply(update)

@@ -195,6 +195,102 @@ def test_an_answer_that_is_cut_says_so(serve, atlas_kb):
         )
 
 
+def test_a_limit_of_the_query_cuts_nothing_that_was_asked_for(serve, atlas_kb):
+    from biqe.serve.config import Limits, ServeConfig
+
+    with serve(atlas_kb, ServeConfig(limits=Limits(rows=5))) as client:
+        for mode in ("known", "both"):
+            for tail, is_cut in (("LIMIT 3", False), ("LIMIT 5", False), ("LIMIT 6", True), ("", True),
+                                 ("LIMIT 2 OFFSET 4", False)):  # fmt: skip
+                query = {"query": f"{QUERY} {tail}", "mode": mode}
+                assert ("X-Biqe-Truncated" in client.get("/sparql", params=query).headers) is is_cut, query
+                assert client.post("/api/ask", json=query).json()["truncated"] is is_cut, query
+
+
+def test_a_long_list_of_values_is_answered_from_the_graph(atlas, atlas_kb, cities):
+    names = sorted((name for name in atlas_kb.vocabulary.entities if name.isascii() and name.isalpha()), key=len)[:1550]
+    listed = " ".join(f":{name}" for name in names)
+    query = f"SELECT ?city {{ VALUES ?city {{ {listed} }} ?city :located_on :Rhine }}"
+    assert len(names) == 1550 and len(query) < 20_000
+    expected = {f"urn:biqe:name:{name}" for name in names} & cities
+    assert expected and bindings(atlas.post("/sparql", data={"query": query})) == expected
+    known = atlas.post("/api/ask", json={"query": query, "mode": "known"}).json()
+    assert {row["values"][0]["iri"] for row in known["rows"]} == expected
+    block = f"SELECT ?city {{ SERVICE <urn:biqe:predict> {{ ?city :located_on :Rhine VALUES ?city {{ {listed} }} }} }}"
+    for refused in (
+        atlas.post("/sparql", data={"query": query, "mode": "both"}),
+        atlas.post("/sparql", data={"query": block}),
+        atlas.post("/api/ask", json={"query": query}),
+        atlas.post("/api/explain", json={"query": query, "row": 0}),
+        atlas.post("/api/parse", json={"query": query}),
+    ):
+        assert refused.status_code == 413, refused.text
+        assert "at most 1,500 are read where a model is asked" in refused.json()["error"]["message"]
+
+
+def test_the_one_graph_may_be_named(atlas, cities):
+    sd = "http://www.w3.org/ns/sparql-service-description#"
+    found = atlas.get("/sparql", headers={"Accept": TRIPLES["nt"]}).content
+    described = pyoxigraph.parse(found, pyoxigraph.RdfFormat.N_TRIPLES)
+    [own] = [quad.object.value for quad in described if quad.predicate.value == f"{sd}defaultGraph"]
+    for graph in ("", "urn:x-rdflib:default", own):
+        assert bindings(atlas.get("/sparql", params={"query": QUERY, "default-graph-uri": graph})) == cities
+        form = {"query": QUERY, "default-graph-uri": graph}
+        assert bindings(atlas.post("/sparql", data=form)) == cities
+    for fields in (
+        [("default-graph-uri", own), ("default-graph-uri", "http://ex.org/")],
+        [("default-graph-uri", "http://ex.org/"), ("default-graph-uri", own)],
+        [("named-graph-uri", own)],
+    ):
+        refused = atlas.get("/sparql", params=[("query", QUERY), *fields])
+        assert refused.status_code == 400 and fields[0][0] in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({"params": {"query": "SELECT ?x { ?x nope:p ?y }"}}, "prefix 'nope:' is not declared"),
+        ({"params": {"query": "PREFIX a: <a:> INSERT DATA { :a :b :c }"}}, "'update'"),
+        ({"params": {"query": "DELETE WHERE { :a :b :c }", "mode": "both"}}, "'update'"),
+        ({"params": {"query": "SELECT ?x { ?x :p ?y OPTIONAL { ?y :q ?z } }", "mode": "both"}}, "mode=known takes all"),
+        ({"params": {"query": "SELECT ?x { :Rhine ?x :Bonn }", "mode": "both"}}, "use mode=known"),
+        ({"params": {"query": QUERY, "mode": "both", "model": "gpt"}}, "model=auto"),
+    ],
+)  # fmt: skip
+def test_errors_say_what_to_send_instead(atlas, request_, words):
+    response = atlas.get("/sparql", **request_)
+    error = response.json()["error"]
+    assert response.status_code == 400 and words in f"{error['message']} {error['hint']}"
+    assert "--" not in f"{error['message']} {error['hint']}"
+
+
+@pytest.mark.parametrize("charset", ["iso-8859-1", "utf-16", "nonsense", '"latin1"'])
+def test_a_body_in_another_charset_is_refused(atlas, charset):
+    for path, kind, body in (
+        ("/sparql", "application/sparql-query", QUERY),
+        ("/sparql", "application/x-www-form-urlencoded", "query=ASK+{}"),
+        ("/api/ask", "application/json", '{"query": "ASK { :ü :b :c }"}'),
+    ):
+        content = body.encode("latin-1")
+        response = atlas.post(path, content=content, headers={"Content-Type": f"{kind}; charset={charset}"})
+        assert response.status_code == 415 and "UTF-8" in response.json()["error"]["message"]
+    for charset in ("UTF-8", '"utf-8"', "us-ascii"):
+        kind = f"application/sparql-query;charset={charset}"
+        assert atlas.post("/sparql", content=QUERY, headers={"Content-Type": kind}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [("/sparql", "GET, HEAD, POST"), ("/update", "POST"), ("/health", "GET, HEAD"), ("/ready", "GET, HEAD"),
+     ("/metrics", "GET"), ("/api/ask", "POST"), ("/api/graph", "GET"), ("/", "GET, HEAD")],
+)  # fmt: skip
+def test_the_methods_that_are_told_are_those_that_work(atlas, path, methods):
+    refused = atlas.request("DELETE", path)
+    assert (refused.status_code, refused.headers["Allow"]) == (405, methods)
+    for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT"):
+        assert (atlas.request(method, path).status_code == 405) is (method not in methods.split(", ")), method
+
+
 def test_a_server_may_predict_by_default(serve, atlas_kb):
     from biqe.serve.config import ServeConfig
 
@@ -355,6 +451,68 @@ def test_what_a_model_has_not_met_is_answered_and_reported(changing):
     mixed = "SELECT ?city ?n { SERVICE <urn:biqe:predict> { ?city :located_on :Rhine } ?city :population ?n }"
     [row] = changing.get("/sparql", params={"query": mixed}).json()["results"]["bindings"]
     assert (row["city"]["value"], row["n"]["value"]) == ("urn:biqe:name:Atlantis", "7")
+
+
+def test_what_cannot_be_said_about_a_new_entity_is_not_said(changing):
+    changing.post("/update", data={"update": "INSERT DATA { :Newtown :located_on :Rhine }"})
+    asked = changing.get("/sparql", params={"query": "ASK { :Newtown :located_in :Germany }", "mode": "both"})
+    assert asked.json()["boolean"] is False and "not predictable yet" in asked.headers["X-Biqe-Note"]
+    assert "X-Biqe-Probability" not in asked.headers
+    known = changing.get("/sparql", params={"query": "ASK { :Newtown :located_on :Rhine }", "mode": "both"})
+    assert known.headers["X-Biqe-Probability"] == "1.0"
+    block = "SERVICE <urn:biqe:predict> { :Newtown :located_on ?r }"
+    for query in (f"SELECT ?r {{ {block} }}", f"SELECT ?r {{ {block} {block} }}"):
+        response = changing.get("/sparql", params={"query": query})
+        assert response.json()["results"]["bindings"][0]["r"]["value"] == "urn:biqe:name:Rhine"
+        assert response.headers["X-Biqe-Note"].count("not predictable yet") == 1
+        [note] = changing.post("/api/ask", json={"query": query}).json()["notes"]
+        assert "not predictable yet" in note
+    count = {"query": "SELECT (COUNT(?c) AS ?n) { ?c :located_on :Rhine }", "mode": "both"}
+    assert "newer than the model" in changing.get("/sparql", params=count).headers["X-Biqe-Note"]
+    assert "newer than the model" in changing.post("/api/ask", json=count).json()["notes"][0]
+    changing.post("/update", data={"update": "DELETE DATA { :Newtown :located_on :Rhine }"})
+
+
+def test_what_was_deleted_is_neither_counted_nor_offered(changing):
+    def told() -> tuple[int, list[str], list[str], list[str]]:
+        described = changing.get("/sparql", headers={"Accept": TRIPLES["nt"]}).text
+        [counted] = [line.split('"')[1] for line in described.splitlines() if "void#entities" in line]
+        offered = changing.get("/api/complete", params={"text": "Vanished", "limit": 5}).json()
+        linked = changing.get("/api/complete", params={"text": "gone", "kind": "relation"}).json()
+        graph = changing.get("/api/graph").json()
+        assert int(counted) == graph["entities"]
+        relations = [relation["name"] for relation in graph["relations"] if relation["name"] == "gone_by"]
+        return (
+            graph["entities"],
+            [entry["insert"][:9] for entry in offered],
+            [entry["insert"] for entry in linked],
+            relations,
+        )
+
+    before = told()
+    triples = " . ".join(f":Vanished{number} :gone_by :Rhine" for number in range(300))
+    changing.post("/update", data={"update": f"INSERT DATA {{ {triples} }}"})
+    assert told() == (before[0] + 300, 5 * [":Vanished"], [":gone_by"], ["gone_by"])
+    changing.post(
+        "/update", data={"update": f"DELETE DATA {{ {triples} . }} ; INSERT DATA {{ :Vanished299 :gone_by :Main }}"}
+    )
+    assert told() == (before[0] + 1, [":Vanished"], [":gone_by"], ["gone_by"])
+    changing.post("/update", data={"update": "DELETE WHERE { ?gone :gone_by ?x }"})
+    assert told() == before == (before[0], [], [], [])
+
+
+def test_an_update_that_says_nothing_does_nothing(changing):
+    before = changing.get("/api/graph").json()["version"]
+    direct = {"Content-Type": "application/sparql-update"}
+    for sent in (
+        {"data": {"update": ""}},
+        {"data": {"update": "PREFIX x: <urn:x:>"}},
+        {"content": b"", "headers": direct},
+        {"content": b"# no\n", "headers": direct},
+    ):
+        receipt = changing.post("/update", **sent)
+        assert receipt.status_code == 200, receipt.text
+        assert (receipt.json()["version"], receipt.json()["inserted"]) == (before, 0)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from biqe.errors import BiqeError, SparqlSyntax
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.ast import is_absolute
-from biqe.query.bind import RDF_TYPE, TYPE_NAMES, find_entity, find_relation
+from biqe.query.bind import RDF_TYPE, TYPE_NAMES, entities_called, relation_called
 from biqe.query.names import PLAIN
 from biqe.query.scan import Scan, Word, scan
 from biqe.query.subset import refuse_oversized, refuse_unreadable, syntax_error
@@ -255,12 +255,12 @@ class Rewritten:
         name = unquote(written)
         vocabulary = self._vocabulary
         if vocabulary.entities.find(name) is None and vocabulary.relations.find(name) is None:
-            for find, names in ((find_relation, vocabulary.relations), (find_entity, vocabulary.entities)):
-                try:
-                    name = names[find(name, vocabulary)]
-                    break
-                except BiqeError:
-                    continue  # an unknown name finds nothing, in SPARQL; it is no error
+            # An unknown name finds nothing, in SPARQL; it is no error.
+            relation, entities = relation_called(name, vocabulary), entities_called(name, vocabulary)
+            if relation is not None:
+                name = vocabulary.relations[relation]
+            elif len(entities) == 1:
+                name = vocabulary.entities[entities[0]]
         return f"<{iri_of(name).value}>"
 
     def _type_relation(self) -> str | None:

@@ -90,34 +90,48 @@ def _refuse_incomplete(query: Query, closed: bool) -> None:
 
 def find_entity(name: str, vocabulary: Vocabulary) -> int:
     """Id of the one entity that ``name`` means: its name, a spelling of its name, or its label."""
-    for spelling in _spellings(name):
-        id_ = vocabulary.entities.find(spelling)
-        if id_ is not None:
-            return id_
-    for labels in _labels(vocabulary):
-        for is_folded in (False, True):
-            for spelling in _spellings(name, local_part(name) if is_absolute(name) else name):
-                ids = labels.folded.get(spelling.casefold()) if is_folded else labels.exact.get(spelling)
-                if isinstance(ids, list):
-                    raise _ambiguous(name, ids, vocabulary)
-                if ids is not None:
-                    return ids
+    ids = entities_called(name, vocabulary)
+    if len(ids) > 1:
+        raise _ambiguous(name, ids, vocabulary)
+    if ids:
+        return ids[0]
     raise UnknownName(
         f"entity {_quoted(name)} is not in this graph ({len(vocabulary.entities):,} entities)",
         hint=_entity_hint(name, vocabulary),
     )
 
 
+def entities_called(name: str, vocabulary: Vocabulary) -> list[int]:
+    """Ids of the entities that ``name`` may mean: the one of that name, or all whose label it is; none are found at
+    once, without a look for names like it."""
+    for spelling in _spellings(name):
+        id_ = vocabulary.entities.find(spelling)
+        if id_ is not None:
+            return [id_]
+    for labels in _labels(vocabulary):
+        for is_folded in (False, True):
+            for spelling in _spellings(name, local_part(name) if is_absolute(name) else name):
+                ids = labels.folded.get(spelling.casefold()) if is_folded else labels.exact.get(spelling)
+                if ids is not None:
+                    return ids if isinstance(ids, list) else [ids]
+    return []
+
+
 def find_relation(name: str, vocabulary: Vocabulary) -> int:
     """Id of the relation called ``name``, or a spelling of it."""
-    for spelling in (*_spellings(name), *(TYPE_NAMES if name == RDF_TYPE else ())):
-        id_ = vocabulary.relations.find(spelling)
-        if id_ is not None:
-            return id_
+    id_ = relation_called(name, vocabulary)
+    if id_ is not None:
+        return id_
     raise UnknownName(
         f"relation {_quoted(name)} is not in this graph ({len(vocabulary.relations):,} relations)",
         hint=_relation_hint(name, vocabulary),
     )
+
+
+def relation_called(name: str, vocabulary: Vocabulary) -> int | None:
+    """As ``find_relation``; None where there is none."""
+    spellings = (*_spellings(name), *(TYPE_NAMES if name == RDF_TYPE else ()))
+    return next((id_ for spelling in spellings if (id_ := vocabulary.relations.find(spelling)) is not None), None)
 
 
 def _spellings(*names: str) -> Iterator[str]:

@@ -1,11 +1,11 @@
 """A knowledge base over HTTP: a SPARQL 1.1 endpoint with predictions, a JSON API, and the page that uses it.
 
-    start             a socket, the exact store, the workers           config, workers
+    start             a socket, the exact store, the workers           config, workers, wire
       │
     app               one ASGI application out of the parts            openapi
       ├── observe     around everything: ids, log, numbers             telemetry
       ├── guard       before everything: sizes, tokens, origins        tokens, refusal
-      ├── protocol    /sparql and /update       requests, measure, federate, negotiate, results, description
+      ├── protocol    /sparql and /update       requests, prologue, measure, federate, negotiate, results, description
       ├── api         /api/...                  schemas, views, draw, facts
       └── page_files  /                         the page, built from web/
       │

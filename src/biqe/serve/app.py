@@ -74,12 +74,12 @@ def _lifespan(engine: Engine, log: Any) -> Any:
 def _add_operation(app: FastAPI, engine: Engine, numbers: Numbers, config: ServeConfig) -> None:
     app.state.ready = False
 
-    @app.get("/health", include_in_schema=False)
+    @app.api_route("/health", methods=["GET", "HEAD"], include_in_schema=False)
     async def health() -> dict[str, str]:
         """The process is there and its loop turns."""
         return {"status": "alive"}
 
-    @app.get("/ready", include_in_schema=False)
+    @app.api_route("/ready", methods=["GET", "HEAD"], include_in_schema=False)
     async def ready() -> dict[str, str]:
         """The model is loaded and questions are taken; else 503."""
         if not app.state.ready or engine.facts.get("stopping"):
@@ -118,7 +118,11 @@ def _add_refusals(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def of_routing(request: Request, error: HTTPException) -> Response:
-        words = {404: "there is nothing at this address", 405: "this address does not take this method"}
+        words = {
+            400: "the body cannot be read as JSON in UTF-8",  # the router refuses nothing else so
+            404: "there is nothing at this address",
+            405: "this address does not take this method",
+        }
         message = words.get(error.status_code, str(error.detail))
         headers = dict(error.headers or {})
         if error.status_code == 405:

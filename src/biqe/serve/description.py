@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from biqe.serve.config import ServeConfig
 from biqe.serve.federate import PREDICT
+from biqe.serve.requests import GRAPH
 from biqe.serve.results import TRIPLES
 
 if TYPE_CHECKING:
+    from biqe.graph.knowledge_graph import Graph
     from biqe.serve.engine import Engine
+    from biqe.serve.facts import Used
 
 SD = "http://www.w3.org/ns/sparql-service-description#"
 VOID = "http://rdfs.org/ns/void#"
@@ -27,7 +30,7 @@ def describe(engine: Engine, config: ServeConfig, endpoint: str, form: str) -> b
     from pyoxigraph import BlankNode, Literal, NamedNode, RdfFormat, Triple, serialize
 
     assert form in TRIPLES
-    service, dataset, graph = BlankNode("service"), BlankNode("dataset"), BlankNode("graph")
+    service, dataset, graph = BlankNode("service"), BlankNode("dataset"), NamedNode(GRAPH)
     triples: list[Any] = []
 
     def say(subject: Any, predicate: str, value: Any) -> None:
@@ -54,15 +57,16 @@ def describe(engine: Engine, config: ServeConfig, endpoint: str, form: str) -> b
 
 def counts(engine: Engine) -> dict[str, int]:
     """Numbers of the graph as it is now, by their names in VoID."""
-    graph = current_graph(engine)
-    vocabulary = graph.vocabulary
-    return {
-        "triples": len(graph.triples),
-        "entities": len(vocabulary.entities),
-        "properties": len(vocabulary.relations),
-    }
+    graph, used = current_graph(engine)
+    entities, relations = (
+        (graph.entity_count, graph.relation_count) if used is None else (int(part.sum()) for part in used)
+    )
+    return {"triples": len(graph.triples), "entities": entities, "properties": relations}
 
 
-def current_graph(engine: Engine) -> Any:
-    """The graph as it is now: with the changes that were made to it, where it can change."""
-    return engine.kb.graph if engine.live is None else engine.live.snapshot().graph
+def current_graph(engine: Engine) -> tuple[Graph, Used | None]:
+    """The graph as it is now, with all changes, and which of its names are in use; None for all of them."""
+    if engine.live is None:
+        return engine.kb.graph, None
+    view = engine.live.snapshot()
+    return view.graph, view.used

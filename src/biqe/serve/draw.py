@@ -15,6 +15,7 @@ from biqe.query.scan import scan
 from biqe.query.sparql import parse_question
 from biqe.serve import federate
 from biqe.serve import schemas as out
+from biqe.serve.refusal import over_http
 
 if TYPE_CHECKING:
     from biqe.query.question import Question
@@ -75,7 +76,7 @@ def _problem(error: BiqeError) -> out.Problem:
     message = error.message
     if isinstance(error, SparqlSyntax) and line is not None:
         message = message.removeprefix(f"line {line}, column {column}: ")
-    return out.Problem(message=message, hint=error.hint, line=line, column=column)
+    return out.Problem(message=over_http(message) or "", hint=over_http(error.hint), line=line, column=column)
 
 
 def _drawn(question: Question) -> out.Drawing:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import find, local_name
@@ -17,12 +18,15 @@ from biqe.query.ast import written
 from biqe.serve import schemas as out
 
 EXAMPLES = 4
+Used = tuple[NDArray[np.bool_], NDArray[np.bool_]]
+"""Whether each entity, and each relation, is in a triple."""
 
 
 def completions(
-    text: str, kind: str, limit: int, prefixes: Mapping[str, str] | None, vocabulary: Vocabulary
-) -> list[out.Completion]:
-    """Ways to finish a word with names of this graph, by name or by label."""
+    text: str, kind: str, limit: int, prefixes: Mapping[str, str] | None, vocabulary: Vocabulary,
+    used: Used | None = None,
+) -> list[out.Completion]:  # fmt: skip
+    """Ways to finish a word with names of this graph, by name or by label; only with those that are in use."""
     if kind == "prefix":
         known = {"": "", **(prefixes or {})}
         begun = text.rstrip(":")
@@ -33,11 +37,14 @@ def completions(
         ][:limit]
     begun = text.partition(":")[2] if ":" in text and not text.startswith("<") else text.lstrip("<")
     if kind == "relation":
-        names = islice(_relations(begun.casefold(), vocabulary), limit)
-        return [_completion("relation", name, local_name(name), prefixes) for name in names]
+        found = _relations(begun.casefold(), vocabulary, None if used is None else used[1])
+        return [_completion("relation", name, local_name(name), prefixes) for name in found[:limit]]
     if not begun.strip():
         return []
-    return [_completion("entity", entry.name, entry.label, prefixes) for entry in find(vocabulary, begun, limit=limit)]
+    unused = 0 if used is None else int((~used[0]).sum())
+    entries = find(vocabulary, begun, limit=limit + unused)
+    shown = [entry for entry in entries if used is None or used[0][entry.entity]][:limit]
+    return [_completion("entity", entry.name, entry.label, prefixes) for entry in shown]
 
 
 def _completion(
@@ -47,10 +54,12 @@ def _completion(
     return out.Completion(insert=short(name, prefixes), label=label, kind=kind, detail=detail)
 
 
-def _relations(folded: str, vocabulary: Vocabulary) -> list[str]:
+def _relations(folded: str, vocabulary: Vocabulary, used: NDArray[np.bool_] | None) -> list[str]:
     """Relations whose name begins so; then those that hold the text somewhere."""
     ranked = []
-    for name in vocabulary.relations:
+    for number, name in enumerate(vocabulary.relations):
+        if used is not None and not used[number]:
+            continue
         forms = (local_name(name).casefold(), name.casefold())
         if any(folded in form for form in forms):
             ranked.append((not any(form.startswith(folded) for form in forms), name))
@@ -68,17 +77,19 @@ def short(name: str, prefixes: Mapping[str, str] | None) -> str:
 
 
 def graph_facts(
-    graph: Graph, name: str, prefixes: Mapping[str, str] | None, version: int | str | None, live: bool
-) -> out.GraphOut:
+    graph: Graph, name: str, prefixes: Mapping[str, str] | None, version: int | str | None, live: bool,
+    used: Used | None = None,
+) -> out.GraphOut:  # fmt: skip
     """Counts, relations with their frequencies, and queries to begin with."""
     counts = np.bincount(graph.triples[:, 1], minlength=graph.relation_count) if len(graph.triples) else None
     relations = [
         out.RelationOut(name=relation, label=local_name(relation), count=0 if counts is None else int(counts[number]))
         for number, relation in enumerate(graph.vocabulary.relations)
+        if used is None or used[1][number]
     ]
     return out.GraphOut(
         name=Path(name).name,
-        entities=graph.entity_count,
+        entities=graph.entity_count if used is None else int(used[0].sum()),
         relations=sorted(relations, key=lambda relation: -relation.count),
         triples=len(graph.triples),
         prefixes=dict(prefixes or {}),

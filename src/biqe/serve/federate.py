@@ -25,6 +25,7 @@ from biqe.errors import SparqlSyntax, UnsupportedQuery
 from biqe.exact.store import Cut, Term
 from biqe.query.scan import Scan, Word, scan
 from biqe.query.subset import syntax_error
+from biqe.serve.prologue import Prologue
 from biqe.serve.results import node, table_of
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 PREDICT = "urn:biqe:predict"
 PROBABILITY, STATUS = "probability", "status"
-NAMES = {f"<urn:biqe:{name}>": name for name in (PROBABILITY, STATUS)}
+NAMES = {f"urn:biqe:{name}": name for name in (PROBABILITY, STATUS)}
 OPTIONS = {"mode": str, "top": int, "min-probability": float, "model": str}
 FORMS = ("SELECT", "ASK", "CONSTRUCT", "DESCRIBE")
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
@@ -73,7 +74,7 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """The predict blocks of a query, in order. Other SERVICE clauses are left for the exact store to refuse."""
+    """The predict blocks of a query, in order. Any other SERVICE is refused, at its place."""
     scanned = scan(text)
     found = list(_Finder(scanned).blocks()) if "SERVICE" in text.upper() else []
     for name in (PROBABILITY, STATUS):
@@ -94,6 +95,7 @@ class _Finder:
     def __init__(self, scanned: Scan) -> None:
         self.scanned = scanned
         self.words = scanned.words
+        self.prologue = Prologue.of(scanned.words)
 
     def blocks(self) -> Iterator[Block]:
         at = 0
@@ -112,11 +114,17 @@ class _Finder:
         if not self._is(at, "SERVICE"):
             return None
         iri = at + 2 if self._is(at + 1, "SILENT") else at + 1
-        if iri + 1 >= len(self.words) or self.words[iri].kind != "iri":
-            return None
-        if self.words[iri].text[1:-1].partition("?")[0] != PREDICT or self.words[iri + 1].text != "{":
-            return None
+        if self._iri(iri).partition("?")[0] != PREDICT:
+            raise syntax_error(self.scanned, self.words[at].start, f"SERVICE is answered for <{PREDICT}> alone",
+                               hint=f"no other server is asked; <{PREDICT}> asks the model here")  # fmt: skip
+        if iri + 1 >= len(self.words) or self.words[iri + 1].text != "{":
+            raise syntax_error(self.scanned, self.words[iri].start, "a predict block is a group in braces",
+                               hint=f"write SERVICE <{PREDICT}> {{ ... }}")  # fmt: skip
         return iri, iri + 1
+
+    def _iri(self, at: int) -> str:
+        """The IRI that a word is, or stands for; '' where it is none."""
+        return (self.prologue.iri(self.words[at]) or "") if at < len(self.words) else ""
 
     def _is(self, at: int, keyword: str) -> bool:
         return at < len(self.words) and self.words[at].kind == "keyword" and self.words[at].text.upper() == keyword
@@ -164,8 +172,11 @@ class _Finder:
         places: set[int] = set()
         for at in inside:
             clause = self.words[at : at + 6]
-            if self._is(at, "BIND") and len(clause) == 6 and clause[2].text in NAMES and clause[4].kind == "variable":
-                names[NAMES[clause[2].text]] = clause[4].text[1:]
+            if not self._is(at, "BIND") or len(clause) != 6 or clause[4].kind != "variable":
+                continue
+            name = NAMES.get(self._iri(at + 2))
+            if name is not None:
+                names[name] = clause[4].text[1:]
                 places.update(range(at, at + 6))
         return names, places
 
@@ -214,7 +225,7 @@ class _Finder:
     def _options(self, iri: int) -> dict[str, Any]:
         """Options out of ``<urn:biqe:predict?mode=both&top=20>``."""
         options: dict[str, Any] = {"mode": "both"}
-        for name, value in parse_qsl(self.words[iri].text[1:-1].partition("?")[2], keep_blank_values=True):
+        for name, value in parse_qsl(self._iri(iri).partition("?")[2], keep_blank_values=True):
             if name not in OPTIONS:
                 raise syntax_error(self.scanned, self.words[iri].start, f"a predict block has no option {name!r}",
                                    hint=f"it has {', '.join(OPTIONS)}")  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -27,6 +28,11 @@ DATA = ("/sparql", "/update", "/api", "/metrics")
 UPLOAD = "/api/load"
 CONTENT_POLICY = "default-src 'none'; frame-ancestors 'none'"
 """For answers that are data: a browser that shows one runs nothing in it."""
+HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]*)(?::[0-9]{0,5})?")
+"""What a Host header may look like: a name or an address, and perhaps a port."""
+REALM = 'Bearer realm="biqe"'
+LINGER = 1.0
+"""Seconds for which a refused client may go on sending."""
 SECURITY = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -78,7 +84,7 @@ class Guard:
         scope["state"]["allowed"] = allowed
         needed = WRITE if path in ("/update", UPLOAD) else READ
         if needed not in allowed:
-            raise denied(needed, has_token="authorization" in headers)
+            raise denied(needed)
 
     def _refuse_sizes(self, scope: Scope) -> None:
         limits = self.config.limits
@@ -90,9 +96,18 @@ class Guard:
             raise RequestRefused(f"the headers are longer than {limits.header:,} bytes", status=431)
 
     def _refuse_host(self, headers: Mapping[str, str]) -> None:
+        given = headers.get("host")
+        if given is None:
+            # HTTP/1.0 does without it. No browser does, and the page of another site comes by a browser.
+            return
+        try:
+            host = urlsplit(f"//{given}").hostname or ""
+        except ValueError:
+            host = None
+        if host is None or not HOST.fullmatch(given):
+            raise RequestRefused(f"the Host header is no name and no address. Got {given[:60]!r}")
         if not self.config.is_loopback or self.tokens is not None:
             return
-        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
         if host != "localhost" and not _is_loopback(host) and host != self.config.host:
             raise RequestRefused(
                 f"this server answers to names of this machine only. Got Host {host[:60]!r}",
@@ -104,7 +119,11 @@ class Guard:
         origin = headers.get("origin")
         if origin is None or origin in self.config.cors or "*" in self.config.cors:
             return
-        if urlsplit(origin).netloc != headers.get("host"):
+        try:
+            place = urlsplit(origin).netloc
+        except ValueError:
+            place = None
+        if place is None or place != headers.get("host"):
             raise RequestRefused(
                 f"a page of another site may not send this. Got Origin {origin[:60]!r}",
                 hint="the setting --cors names sites that may",
@@ -112,10 +131,16 @@ class Guard:
             )
 
     def _allowed(self, headers: Mapping[str, str]) -> set[str]:
+        """What the request may do; RequestRefused (401) where it brings no token, or none of ours."""
         if self.tokens is None:
             return {READ, WRITE}
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        return self.tokens.allows(token.strip()) if scheme.lower() == "bearer" else set()
+        if scheme.lower() != "bearer":
+            raise _unknown("a token is needed here", REALM)
+        allowed = self.tokens.allows(token.strip())
+        if not allowed:
+            raise _unknown("this token is not known here", f'{REALM}, error="invalid_token"')
+        return allowed
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """The whole body; None where the client went away. What is too long, or too slow, is refused."""
@@ -126,6 +151,7 @@ class Guard:
         )
         length = Headers(scope=scope).get("content-length", "")
         if length.isdigit() and int(length) > most:
+            await _drained(scope, receive)
             raise too_large
         parts: list[bytes] = []
         size = 0
@@ -138,6 +164,7 @@ class Guard:
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
                     if size > most:
+                        await _drained(scope, receive)
                         raise too_large
                     if not message.get("more_body", False):
                         return b"".join(parts)
@@ -147,16 +174,28 @@ class Guard:
             ) from None
 
 
-def denied(needed: str, *, has_token: bool) -> RequestRefused:
-    """The refusal of a request without a token, or with one that may not do this."""
-    if has_token:
-        return RequestRefused(f"this token may not {needed} here", status=403)
-    return RequestRefused(
-        f"a token is needed to {needed} here",
-        hint="send the header Authorization: Bearer TOKEN",
-        status=401,
-        headers={"WWW-Authenticate": 'Bearer realm="biqe"'},
-    )
+async def _drained(scope: Scope, receive: Receive) -> None:
+    """Let a client send on for a moment: were it cut off in the middle, it would not read why it is refused."""
+    if "expect" in Headers(scope=scope):  # it waits to be told
+        return
+    try:
+        async with asyncio.timeout(LINGER):
+            while (await receive()).get("more_body", False):
+                pass
+    except TimeoutError:
+        return
+
+
+def denied(needed: str) -> RequestRefused:
+    """The refusal of a token that may not do this."""
+    challenge = f'{REALM}, error="insufficient_scope", scope="{needed}"'
+    return RequestRefused(f"this token may not {needed} here", status=403, headers={"WWW-Authenticate": challenge})
+
+
+def _unknown(message: str, challenge: str) -> RequestRefused:
+    """The refusal of a request that does not say who sent it."""
+    hint = "send the header Authorization: Bearer TOKEN"
+    return RequestRefused(message, hint=hint, status=401, headers={"WWW-Authenticate": challenge})
 
 
 def _is_loopback(host: str) -> bool:

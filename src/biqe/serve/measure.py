@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from biqe.errors import RequestRefused
 from biqe.query.scan import Scan, scan
+from biqe.query.subset import MAX_WORDS
 from biqe.serve.config import Limits
 
 _SEPARATORS = frozenset(".;,/")
@@ -69,3 +70,17 @@ def refuse_oversized(text: str, limits: Limits) -> None:
             raise RequestRefused(
                 f"the query has {found:,} {what}; at most {most:,} are answered", hint="ask a smaller query", status=413
             )
+
+
+def refuse_long_question(text: str) -> None:
+    """RequestRefused (413) for a query, or a predict block, with more words than are read for a model.
+
+    The exact store reads longer ones: its parser is faster, and can be killed.
+    """
+    words = len(scan(text).words)
+    if words > MAX_WORDS:
+        raise RequestRefused(
+            f"the query has {words:,} words; at most {MAX_WORDS:,} are read where a model is asked",
+            hint="ask a smaller query; mode=known reads longer ones",
+            status=413,
+        )

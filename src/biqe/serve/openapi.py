@@ -114,6 +114,18 @@ def document(app: FastAPI) -> None:
 def refused_shape(error: RequestValidationError) -> RequestRefused:
     """What is wrong with the first field that is wrong; the value itself may be long, so it is not repeated."""
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first.get("loc", ()) if part not in ("body", "query"))
-    return RequestRefused(f"{where or 'the body'}: {first.get('msg', 'not as described')}",
-                          hint="/api/openapi.json describes what is taken")  # fmt: skip
+    place, *within = first.get("loc", ()) or ("body",)
+    what = str(first.get("msg", "not as described"))
+    if first.get("type") == "json_invalid":
+        reason = first.get("ctx", {}).get("error", "")
+        message = f"the body is not JSON: {reason} at character {within[0] if within else 0}"
+    elif not within and first.get("type") == "missing":
+        message = f"the {place} is missing"
+    elif not within:
+        message = f"the {place} must be a JSON object"
+    else:
+        name = ".".join(map(str, within))
+        message = (
+            f"{name!r} is missing" if first.get("type") == "missing" else f"{name!r}: {what[:1].lower()}{what[1:]}"
+        )
+    return RequestRefused(message, hint="/api/openapi.json describes what is taken")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sized
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
@@ -23,7 +23,8 @@ from biqe.serve import description, federate, measure, requests
 from biqe.serve.config import ServeConfig
 from biqe.serve.guard import denied
 from biqe.serve.negotiate import choose
-from biqe.serve.results import ROWS, TRIPLES, Document, Table, table_of
+from biqe.serve.prologue import refuse_undeclared
+from biqe.serve.results import ROWS, TRIPLES, Document, Table, is_cut, table_of
 from biqe.serve.tokens import WRITE
 
 if TYPE_CHECKING:
@@ -67,15 +68,15 @@ class Protocol:
         offered = TRIPLES if form_of(asked.text) in GRAPH_FORMS else ROWS
         form = choose(request.headers.get("accept"), offered, asked.form)
         extra = () if offered is TRIPLES else asked.extra  # a triple has no place for more
-        document = await self._stored(asked, deadline, written=(form, extra))
+        document, note = await self._stored(asked, deadline, written=(form, extra))
         headers = {}
         if document is None:
             table = await self._predicted(asked, deadline)
-            document = await _apart(table.rows, lambda: Document.of(table, form))
+            document, note = await _apart(table.rows, lambda: Document.of(table, form)), table.note
             if table.probability is not None:
                 headers["X-Biqe-Probability"] = repr(table.probability)
-            if table.note:
-                headers["X-Biqe-Note"] = visible(table.note).encode("ascii", "backslashreplace").decode()
+        if note:
+            headers["X-Biqe-Note"] = visible(note).encode("ascii", "backslashreplace").decode()
         request.state.about["rows"] = document.rows
         if not document.complete:
             headers["X-Biqe-Truncated"] = f"after {document.rows} rows"
@@ -83,48 +84,58 @@ class Protocol:
 
     async def found(self, asked: requests.Asked, deadline: float) -> Table:
         """The rows that a query asks for, at most as many as one answer may have."""
-        stored = await self._stored(asked, deadline)
+        stored, note = await self._stored(asked, deadline)
         if stored is None:
             return await self._predicted(asked, deadline)
-        return await _apart(() if isinstance(stored, bool) else stored.rows, lambda: table_of(stored, asked.extra))
+        table = await _apart(() if isinstance(stored, bool) else stored.rows, lambda: table_of(stored, asked.extra))
+        return replace(table, note=note)
 
-    async def _stored(self, asked: requests.Asked, deadline: float, **options: Any) -> Any:
-        """What the exact store answers; None where the query is one for a model."""
+    async def _stored(self, asked: requests.Asked, deadline: float, **options: Any) -> tuple[Any, str]:
+        """What the exact store answers, and what there is to say about it; None where the query is one for a model."""
         limits = self.config.limits
         measure.refuse_oversized(asked.text, limits)
+        requests.refuse_update_as_query(asked.text)
         blocks = federate.blocks(asked.text)
         # What no model reads is answered from the graph, unless the client itself chose otherwise.
         is_known = not asked.is_chosen and (bool(blocks) or form_of(asked.text) in GRAPH_FORMS)
         if asked.mode != "known" and not blocks and not is_known:
-            return None
+            return None, ""
         if asked.mode != "known" and not is_known:
             raise RequestRefused(
                 f"a query with predict blocks says itself what is predicted, so 'mode' must be known. "
                 f"Got {asked.mode!r}",
                 hint="leave the mode out, or the blocks",
             )
-        cuts = [cut for block in blocks for cut in await self._asked_apart(block, deadline)]
+        refuse_undeclared(scan(asked.text), self.engine.kb.prefixes)
+        cuts: list[Cut] = []
+        notes: dict[str, None] = {}
+        for block in blocks:
+            taken, note = await self._asked_apart(block, deadline)
+            cuts += taken
+            notes |= {note: None} if note else {}
         options |= {"cuts": cuts} if cuts else {}
-        return await self.engine.exact(asked.text, max_rows=limits.rows, deadline=_left(deadline), **options)
+        found = await self.engine.exact(asked.text, max_rows=limits.rows, deadline=_left(deadline), **options)
+        return found, "; ".join(notes)
 
     async def _predicted(self, asked: requests.Asked, deadline: float) -> Table:
         """What a model answers, with what is known."""
+        measure.refuse_long_question(asked.text)
         answers = await self.engine.ask(asked.text, mode=asked.mode, deadline=_left(deadline), **asked.options)
         return await _apart(answers, lambda: table_of(answers, asked.extra).cut(self.config.limits.rows))
 
-    async def _asked_apart(self, block: federate.Block, deadline: float) -> list[Cut]:
-        """The rows of a predict block, as text that stands in its place."""
+    async def _asked_apart(self, block: federate.Block, deadline: float) -> tuple[list[Cut], str]:
+        """The rows of a predict block, as text that stands in its place; and what there is to say about them."""
         try:
+            measure.refuse_long_question(block.question)
             options = requests.refuse_options(dict(block.options), self.config)
             answers = await self.engine.ask(block.question, deadline=_left(deadline), **options)
-            complete = getattr(answers, "known_complete", True) and getattr(answers, "complete", True)
-            if not complete or len(answers) > self.config.limits.rows:
+            if is_cut(answers) or len(answers) > self.config.limits.rows:
                 raise RequestRefused(
                     f"a predict block has more rows than can be joined, {self.config.limits.rows:,}",
                     hint="add patterns to the block, or a sub-SELECT with LIMIT inside it",
                     status=413,
                 )
-            return await _apart(answers, lambda: block.cuts(answers))
+            return await _apart(answers, lambda: block.cuts(answers)), answers.note
         except (Busy, TookTooLong):
             raise
         except SparqlSyntax as error:
@@ -133,7 +144,7 @@ class Protocol:
         except BiqeError:
             if not block.is_silent:
                 raise
-        return block.cuts(None)
+        return block.cuts(None), ""
 
     async def _changed(self, request: Request, text: str) -> Response:
         self.refuse_changes(request)
@@ -143,7 +154,7 @@ class Protocol:
     def refuse_changes(self, request: Request) -> None:
         """RequestRefused where this client, or nobody, may change the graph."""
         if WRITE not in request.scope["state"]["allowed"]:
-            raise denied(WRITE, has_token="authorization" in request.headers)
+            raise denied(WRITE)
         if self.config.read_only or self.engine.live is None:
             raise RequestRefused("this server takes no changes: it is read-only", status=403)
 

@@ -6,6 +6,7 @@ such as ``mode``, is a parameter, or a header ``X-Biqe-Mode`` for clients that c
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,10 @@ from urllib.parse import parse_qsl
 
 from biqe.answer.config import AskConfig
 from biqe.errors import RequestRefused
+from biqe.query.scan import scan
+from biqe.query.subset import syntax_error
 from biqe.serve.config import MODES, ServeConfig
+from biqe.serve.prologue import Prologue
 from biqe.serve.results import EXTRA
 
 QUERY, UPDATE, DESCRIBE = "query", "update", "describe"
@@ -23,6 +27,12 @@ FORM, QUERY_TYPE, UPDATE_TYPE = (
     "application/sparql-update",
 )
 DATASET = ("default-graph-uri", "named-graph-uri", "using-graph-uri", "using-named-graph-uri")
+GRAPH = "urn:biqe:graph"
+"""What the service description calls the one graph."""
+DEFAULT_GRAPHS = ("", GRAPH, "urn:x-rdflib:default")
+"""Values of ``default-graph-uri`` that mean the one graph; the last is rdflib's name of any store's default graph."""
+CHANGES = frozenset("INSERT DELETE LOAD CLEAR DROP CREATE ADD MOVE COPY WITH".split())
+"""Words that an update begins with."""
 OWN = ("mode", "top", "min-probability", "model", "extra")
 """Parameters beyond the standard; each is also a header, X-Biqe-Mode and so on."""
 MAX_FIELDS = 100
@@ -52,7 +62,7 @@ def read(
     fields = _fields(query_string)
     kind, text = "", ""
     if method == "POST":
-        content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+        content_type = media_type(headers)
         if content_type == FORM:
             fields = _merge(fields, _fields(body))
         elif content_type in (QUERY_TYPE, UPDATE_TYPE):
@@ -63,16 +73,13 @@ def read(
                 hint=f"send {FORM}, {QUERY_TYPE} or {UPDATE_TYPE}",
                 status=415,
             )
-    for name in DATASET:
-        if name in fields:
-            raise RequestRefused(f"{name} is not taken: this endpoint holds one graph", hint=f"leave {name} out")
     given = [name for name in (QUERY, UPDATE) if name in fields]
     if len(given) + bool(kind) > 1:
         raise RequestRefused("a request has one query or one update; this one has more", hint="send them one by one")
     if given:
         kind, text = given[0], fields[given[0]]
     if kind == UPDATE and method != "POST":
-        raise RequestRefused("an update is sent by POST", status=405, headers={"Allow": "POST, OPTIONS"})
+        raise RequestRefused("an update is sent by POST", status=405, headers={"Allow": "POST"})
     if is_update and kind == QUERY:
         raise RequestRefused("queries are not answered here, only updates taken", hint="ask at /sparql")
     if not kind:
@@ -121,10 +128,40 @@ def _fields(data: bytes) -> dict[str, str]:
         raise RequestRefused(f"the fields of the request cannot be read: {error}") from None
     fields: dict[str, str] = {}
     for name, value in pairs:
+        if name in DATASET and not (value in DEFAULT_GRAPHS and "named" not in name):
+            raise RequestRefused(f"{name} is not taken: this endpoint holds one graph. Got {value[:60]!r}",
+                                 hint=f"leave {name} out")  # fmt: skip
         if name in fields and name in (QUERY, UPDATE, *OWN):
             raise RequestRefused(f"{name!r} is given more than once", hint="give it once")
         fields[name] = value
     return fields
+
+
+def media_type(headers: Mapping[str, str]) -> str:
+    """Media type of a body; RequestRefused (415) where it says that the body is not UTF-8."""
+    found, *parameters = (part.strip() for part in headers.get("content-type", "").split(";"))
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset" and not _is_utf8(value.strip().strip('"')):
+            raise RequestRefused(f"bodies are read as UTF-8 only. Got charset {value[:40]!r}",
+                                 hint="write UTF-8", status=415)  # fmt: skip
+    return found.lower()
+
+
+def _is_utf8(charset: str) -> bool:
+    try:
+        return codecs.lookup(charset).name in ("utf-8", "ascii")
+    except (LookupError, ValueError):
+        return False
+
+
+def refuse_update_as_query(text: str) -> None:
+    """SparqlSyntax for an update that was sent as a query."""
+    scanned = scan(text)
+    for word in scanned.words[Prologue.of(scanned.words).end :][:1]:
+        if word.kind == "keyword" and word.text.upper() in CHANGES:
+            raise syntax_error(scanned, word.start, f"{word.text.upper()} is an update, not a query",
+                               hint="send it by POST to /update, as the field 'update' of a form")  # fmt: skip
 
 
 def _merge(first: dict[str, str], second: dict[str, str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from biqe.answer.formats import XSD, escaped_json, patterns
 from biqe.answer.result import Answers
 from biqe.answer.terms import TermTable, json_term
 from biqe.exact.store import Solutions, Term, iri_of, node_of
+from biqe.query.scan import scan
 
 if TYPE_CHECKING:
     from biqe.answer.result import Row
@@ -45,8 +46,9 @@ class Table:
     rows: tuple[tuple[Term | None, ...], ...]
     holds: bool | None = None
     complete: bool = True
+    """False where rows are left out that the query asked for."""
     probability: float | None = None
-    """For ASK: how probable it is."""
+    """For ASK: how probable it is; None where nobody can say."""
     note: str = ""
     """What there is to say about the rows, such as that an entity cannot be predicted yet."""
 
@@ -72,6 +74,32 @@ class Document:
         return cls(body, len(table.rows), table.complete)
 
 
+def is_cut(found: Answers | TermTable) -> bool:
+    """Whether there are known rows that were not read, and not because the query's own LIMIT or OFFSET says so."""
+    if isinstance(found, TermTable):
+        return not found.complete
+    if found.known_complete:
+        return False
+    limit, offset = _window(found.text)
+    # A LIMIT that cuts known rows off is filled; where it is not, a cap was there before it.
+    return len(found) != limit and not offset
+
+
+def _window(text: str) -> tuple[int | None, int]:
+    """LIMIT and OFFSET of a query of the subset, which has each of them once at most.
+
+    >>> _window("SELECT ?x { ?x :p :LIMIT } OFFSET 20 LIMIT 10"), _window("ASK {}")
+    ((10, 20), (None, 0))
+    """
+    words = scan(text).words
+    found = {
+        word.text.upper(): int(after.text)
+        for word, after in zip(words, words[1:], strict=False)
+        if word.kind == "keyword" and word.text.upper() in ("LIMIT", "OFFSET") and after.text.isdecimal()
+    }
+    return found.get("LIMIT"), found.get("OFFSET", 0)
+
+
 def table_of(found: Answers | TermTable | Solutions | bool, extra: Sequence[str]) -> Table:
     """The rows, with the extra columns after the variables. A variable that is called like one keeps its place."""
     if isinstance(found, bool):
@@ -85,15 +113,15 @@ def table_of(found: Answers | TermTable | Solutions | bool, extra: Sequence[str]
     if isinstance(found, TermTable) and found.holds is not None:
         return Table((), (), found.holds)
     if isinstance(found, Answers) and found.form == "ASK":
-        probability = max((row.probability for row in found), default=0.0)
+        probability = max((row.probability for row in found), default=None)
         return Table((), (), found.holds, probability=probability, note=found.note)
     added = [name for name in extra if name not in found.variables]
     if isinstance(found, TermTable):
         lines = [(*row.terms.values(), *_told(row, added)) for row in found]
-        return Table((*found.variables, *added), tuple(lines), complete=found.complete)
+        return Table((*found.variables, *added), tuple(lines), complete=found.complete, note=found.note)
     vocabulary_terms = {entity: _entity(found.name(entity)) for row in found for entity in row.ids}
     lines = [(*(vocabulary_terms[entity] for entity in row.ids), *_told(row, added)) for row in found]
-    return Table((*found.variables, *added), tuple(lines), complete=found.known_complete, note=found.note)
+    return Table((*found.variables, *added), tuple(lines), complete=not is_cut(found), note=found.note)
 
 
 def _told(row: Row | Any, extra: Iterable[str]) -> list[Term | None]:

@@ -94,7 +94,7 @@ class AskOut(BaseModel):
     seconds: float
     notes: list[str]
     form: Literal["select", "ask", "count", "values"]
-    truncated: bool = Field(description="Whether there are known rows that were not read.")
+    truncated: bool = Field(description="Whether rows are left out that the query asked for.")
 
 
 class GraphNode(BaseModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from biqe.answer.result import Answers
@@ -11,7 +12,7 @@ from biqe.exact.store import Term, iri_of
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.ast import written
 from biqe.serve import schemas as out
-from biqe.serve.results import node_is_blank
+from biqe.serve.results import is_cut, node_is_blank
 
 if TYPE_CHECKING:
     from biqe.explain import Explanation
@@ -45,7 +46,7 @@ def _of_entities(found: Answers, page: list[Any], total: int) -> out.AskOut:
         seconds=found.seconds,
         notes=notes,
         form="ask" if found.form == "ASK" else "select",
-        truncated=not found.known_complete or total < len(found),
+        truncated=is_cut(found) or total < len(found),
     )
 
 
@@ -79,9 +80,9 @@ def _of_terms(found: TermTable, page: list[Any], total: int, vocabulary: Vocabul
         model=found.model,
         why=found.why,
         seconds=found.seconds,
-        notes=[],
+        notes=[found.note] if found.note else [],
         form=form,
-        truncated=not found.complete or total < len(found),
+        truncated=is_cut(found) or total < len(found),
     )  # fmt: skip
 
 
@@ -108,9 +109,13 @@ def term_value(term: Term | None, vocabulary: Vocabulary) -> out.Value:
 
 # Explanations
 
+NOT_ASKED = "mode known asks no model; ask in mode both for this."
 
-def explained(found: Explanation) -> out.ExplainOut:
-    """An explanation, with the drawing of its witness."""
+
+def explained(found: Explanation, *, is_unasked: bool = False) -> out.ExplainOut:
+    """An explanation, with the drawing of its witness. ``is_unasked``: there is a model, and the client wanted none."""
+    if is_unasked and found.model is None:
+        found = replace(found, skipped=dict.fromkeys(found.skipped, NOT_ASKED))
     told = found.to_json()
     witness = attention = None
     if told["witness"] is not None:

@@ -236,6 +236,8 @@ def serve_socket(
     """
     import uvicorn
 
+    from biqe.serve.wire import Wire
+
     if connections is not None:
         listening = FairSocket(listening, connections, worker)
 
@@ -262,5 +264,6 @@ def serve_socket(
                 self.should_exit = True
             return await super().on_tick(counter)
 
-    config = uvicorn.Config(app, **{"backlog": 1, "log_config": None, "access_log": False, "ws": "none", **options})
+    settings = {"backlog": 1, "log_config": None, "access_log": False, "http": Wire, "ws": "none", **options}
+    config = uvicorn.Config(app, **settings)  # type: ignore[arg-type]
     Server(config).run(sockets=[listening])

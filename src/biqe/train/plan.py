@@ -108,7 +108,7 @@ def plan(
     built = _shapes(model, dict(options or {}), sizes)
     sampled = samples(built, config)
     parts = ranks if config.shard_entities else 1
-    table = sum(weight.numel() for weight in built.parameters() if len(weight) == sizes.entities)
+    table = sum(weight.numel() for weight in built.parameters() if weight.shape[:1] == (sizes.entities,))
     own_table, others = math.ceil(table / parts), sum(weight.numel() for weight in built.parameters()) - table
     width = getattr(built.config, "width", 0) or 2 * getattr(built.config, "rank", 64)
     if config.triples and config.triples < sizes.triples:

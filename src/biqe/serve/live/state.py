@@ -97,7 +97,7 @@ class State:
     def base_vocabulary(self) -> Vocabulary:
         """All names, with the labels of the base alone: what a new base is made of."""
         own = self.splits.vocabulary
-        return Vocabulary(*self._names, own.labels, own.descriptions)
+        return Vocabulary(*self._names, own.labels, own.descriptions, own.aliases)
 
     def entity(self, name: str) -> int | None:
         """Id of an entity; None where there is none of this name."""
@@ -215,7 +215,7 @@ class State:
         labels = ChangedLabels(own.labels, self._own_labels) if self._own_labels else own.labels
         if not (self._entities or self._relations or self._own_labels):
             return own
-        return Vocabulary(*self._names, labels, own.descriptions)
+        return Vocabulary(*self._names, labels, own.descriptions, own.aliases)
 
 
 def _id(name: str, new: dict[str, int], base: Names) -> int:

@@ -22,6 +22,7 @@ from biqe.query.subset import refuse_unreadable, syntax_error
 from biqe.serve.live.changes import Changes, Statement
 from biqe.serve.live.rdf import name_of_node, text_of
 from biqe.serve.live.upload import MAX_STATEMENTS, BlankNames
+from biqe.serve.prologue import declaration, refuse_undeclared
 
 if TYPE_CHECKING:
     from biqe.graph.vocabulary import Vocabulary
@@ -77,7 +78,9 @@ class Update:
 
         blank = BlankNames(view.version + 1, is_taken)
         steps: list[Changes] = []
-        for operation in operations(_Renamed(self.text, prefixes, view.vocabulary)):
+        renamed = _Renamed(self.text, prefixes, view.vocabulary)
+        refuse_undeclared(renamed.scanned, prefixes)
+        for operation in operations(renamed):
             parts: list[tuple[Statement, ...]] = []
             for template in (operation.deleted, operation.inserted):
                 if template is None:
@@ -119,7 +122,14 @@ class _Renamed(Rewritten):
             raise SparqlSyntax(f"the update has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read",
                                hint="upload the statements as a file")  # fmt: skip
         scanned = scan(text)
-        refuse_unreadable(scanned, depth=DEPTH, words=MAX_WORDS)
+        if not scanned.words:
+            return scanned  # an update that says nothing does nothing
+        try:
+            refuse_unreadable(scanned, depth=DEPTH, words=MAX_WORDS)
+        except SparqlSyntax as error:
+            message = error.message.removeprefix(f"line {error.line}, column {error.column}: ")
+            raise SparqlSyntax(message.replace("the query", "the update"), line=error.line, column=error.column,
+                               hint=TAKEN) from None  # fmt: skip
         return scanned
 
     def _refuse(self) -> None:
@@ -153,7 +163,7 @@ def operations(rewritten: Rewritten) -> list[Operation]:
     line, line_start = 1, 0
     for words in _parts(scan(text).words):
         at = 0
-        while (count := _declaration(words[at:])) > 0:
+        while (count := declaration(words[at : at + 3])) > 0:
             prologue.append(" ".join(word.text for word in words[at : at + count]))
             at += count
         if at == len(words):
@@ -176,14 +186,6 @@ def _parts(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
             yield words[first:number]
             first = number + 1
     yield words[first:]
-
-
-def _declaration(words: Sequence[Word]) -> int:
-    """Number of words that declare a prefix or the base, at the beginning; 0 where none do."""
-    kinds = [word.kind for word in words[:3]]
-    if kinds == ["keyword", "name", "iri"] and words[0].text.upper() == "PREFIX" and words[1].text.endswith(":"):
-        return 3
-    return 2 if kinds[:2] == ["keyword", "iri"] and words[0].text.upper() == "BASE" else 0
 
 
 def _check(rewritten: Rewritten, prologue: str, operation: str) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from biqe.exact.store import ExactStore
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.triples import difference
@@ -52,6 +55,19 @@ class View:
     def graph(self) -> Graph:
         """The triples that count as known."""
         return self._history.graph_at(self._moment)
+
+    @cached_property
+    def used(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Whether each entity and each relation is in a triple: names whose triples were all deleted keep their ids."""
+        parts = [self.graph.triples]
+        if self.known == "train":
+            parts += [self._base.valid, self._base.test]  # what is held out is there to be predicted
+        entities, relations = (
+            np.zeros(size, np.bool_) for size in (self.graph.entity_count, self.graph.relation_count)
+        )
+        for triples in parts:
+            entities[triples[:, 0]] = entities[triples[:, 2]] = relations[triples[:, 1]] = True
+        return entities, relations
 
     @cached_property
     def splits(self) -> Splits:
