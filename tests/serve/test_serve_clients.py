@@ -234,6 +234,7 @@ def test_several_workers_answer_add_up_and_end_together(cities):
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=60)
     assert process.returncode == 0, log
+    assert [line for line in log.splitlines() if not line.startswith("{")] == []
     events = [json.loads(line) for line in log.splitlines()]
     seen = {event["process"] for event in events if event["event"] == "worker started"}
     assert len(seen) == 2

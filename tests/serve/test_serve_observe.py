@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import time
+import warnings
 from functools import partial
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from biqe.serve.observe import new_log, place_of
+from biqe.serve.observe import forward, new_log, place_of
 
 QUERY = {"query": "SELECT ?x { ?x :knows ?y }"}
 
@@ -165,3 +167,22 @@ def test_an_exporter_that_is_not_there_is_one_sentence(monkeypatch):
         settings(True)
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
     assert settings(True)["tracing"] is True
+
+
+def test_what_libraries_report_is_json_too():
+    """asyncio speaks up where a connection breaks: without a handler, Python prints it as it is."""
+    stream = io.StringIO()
+    handler = forward(new_log(stream))
+    try:
+        logging.getLogger("asyncio").error("Task exception was never\nretrieved", exc_info=ValueError("gone"))
+        logging.getLogger("uvicorn.error").info("nobody asked")
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("old", DeprecationWarning, stacklevel=1)
+    finally:
+        logging.getLogger().removeHandler(handler)
+        logging.captureWarnings(False)
+    task, warning = lines(stream, 2)
+    assert (task["source"], task["message"]) == ("asyncio", "Task exception was never\nretrieved")
+    assert "ValueError: gone" in task["exception"]
+    assert "DeprecationWarning: old" in warning["message"]

@@ -188,6 +188,8 @@ class EvidenceFinder:
             yield Way(held, missing, tuple(nodes), {**free, shared[0]: matches[:, 0]}, is_complete)
             return
         # What is missing begins at the entities of the witness: each of them is a question to the model.
+        if len(shared) == 1 and any(self._subject(edge) == shared[0] for edge in missing) and len(matches) > SUBJECTS:
+            matches, is_complete = matches[:SUBJECTS], False
         asked: set[int] = set()
         ways: list[tuple[int, ...]] = []
         for match in matches.tolist():
@@ -301,6 +303,10 @@ class EvidenceFinder:
         if relation >= self._relations:
             subject, relation, object_ = object_, relation - self._relations, subject
         return IdLink(nodes[subject], relation, nodes[object_])
+
+    def _subject(self, edge: Edge) -> int:
+        """The node that is the subject of the edge as a stored triple would be written."""
+        return edge[0] if edge[1] < self._relations else edge[2]
 
     def holds(self, link: IdLink) -> bool:
         """Whether the graph holds this triple."""

@@ -48,17 +48,25 @@ def new_log(stream: TextIO | None = None) -> Any:
     )
 
 
+def forward(log: Any) -> logging.Handler:
+    """From now on, what libraries report, and Python's warnings, are lines of our log."""
+    handler = Forwarded(log)
+    logging.getLogger().addHandler(handler)
+    logging.captureWarnings(True)
+    return handler
+
+
 class Forwarded(logging.Handler):
-    """Hands what the web server itself reports to our log."""
+    """Hands what others report to our log: a line of their own would be one that is no JSON."""
 
     def __init__(self, log: Any) -> None:
-        super().__init__(logging.INFO)
+        super().__init__(logging.WARNING)
         self.log = log
 
     def emit(self, record: logging.LogRecord) -> None:
         """One line."""
-        write = self.log.warning if record.levelno >= logging.WARNING else self.log.info
-        write("server", message=record.getMessage(), **({"exc_info": record.exc_info} if record.exc_info else {}))
+        fault = {"exc_info": record.exc_info} if record.exc_info else {}
+        self.log.warning("server", message=record.getMessage(), source=record.name, **fault)
 
 
 class Numbers:

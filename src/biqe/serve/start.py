@@ -140,19 +140,16 @@ def _work(
     number: int,
 ) -> None:
     """What one worker does until it is told to stop."""
-    import logging
-
     from biqe.serve import page_files
     from biqe.serve.app import build
     from biqe.serve.engine import Engine
-    from biqe.serve.observe import Forwarded, new_log
+    from biqe.serve.observe import forward, new_log
     from biqe.serve.workers import serve_socket, share_machine
 
     log = new_log()
     if kb.model_folder is not None:
         share_machine(config.workers)
-    logging.getLogger("uvicorn").addHandler(Forwarded(log))
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    forward(log)
     engine = Engine(kb, engine_config, live, exact=exact)
     app = build(engine, config, page=page_files.routes(), log=log)
     serve_socket(
