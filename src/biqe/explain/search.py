@@ -213,6 +213,11 @@ class EvidenceFinder:
         return links[0][:2] if len(links) == 1 and links[0].subject >= 0 else None
 
     def _satisfiable(self, nodes: Sequence[int], edges: tuple[Edge, ...]) -> bool:
+        open_ = {edge[0] if nodes[edge[0]] < 0 else edge[2] for edge in edges}
+        if len(open_) == 1 and all((nodes[edge[0]] < 0) != (nodes[edge[2]] < 0) for edge in edges):
+            (node,) = open_  # what most rows ask, at once
+            common = self._common(nodes, edges, node)
+            return len(common[self.allowed[node][common]] if node in self.allowed else common) > 0
         return next(self._witnesses(nodes, edges, 1), None) is not None
 
     def _witnesses(self, nodes: Sequence[int], edges: tuple[Edge, ...], count: int) -> Iterator[list[int]]:
