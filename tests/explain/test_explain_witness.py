@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biqe.errors import InvalidOption
-from biqe.explain import explain, search, witness
+from biqe.explain import explain, search, weigh, witness
 from biqe.explain.asking import Asker
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 
@@ -142,7 +142,7 @@ def test_a_search_that_stops_early_says_so(toy, rivers, monkeypatch):
 
 
 def test_a_large_graph_is_searched_by_what_the_model_finds_likely(toy, monkeypatch):
-    monkeypatch.setattr(search, "PROPOSALS", 2)
+    monkeypatch.setattr(weigh, "PROPOSALS", 2)
     graph = toy.graph_of([(0, 0, 1)], ENTITIES, RELATIONS)
     model = toy.FactorModel(toy.random_weights(3, ENTITIES, RELATIONS))
     query = BoundQuery((2, HIDDEN, TARGET), ((0, 0, 1), (1, 1, 2)), (2,))

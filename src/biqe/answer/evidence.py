@@ -1,7 +1,7 @@
 """What predicted rows rest on, with the model's opinion of their missing links.
 
-The search itself is that of explanations (explain/search.py), so that ``row.missing`` and ``kb.explain(row)`` name the
-same links.
+The search is that of explanations (explain/search.py, explain/weigh.py), so that ``row.missing`` and
+``kb.explain(row)`` name the same links.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from biqe.explain.search import Evidence, EvidenceFinder, IdLink, Opinion, Way, chosen
+from biqe.explain.search import Evidence, EvidenceFinder, IdLink, Way
+from biqe.explain.weigh import Opinion, chosen
 
 if TYPE_CHECKING:
     from biqe.answer.predicted import Predictor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +13,7 @@ from biqe.answer.config import JOINT
 from biqe.errors import UnsupportedQuery
 from biqe.graph.index import objects as stored_objects
 from biqe.graph.knowledge_graph import Graph
-from biqe.query.bound import TARGET, BoundQuery, selected_rows
+from biqe.query.bound import BoundQuery, link_queries, selected_rows
 from biqe.query.orient import orient
 from biqe.query.queryset import QuerySet
 
@@ -137,11 +136,7 @@ class Predictor:
 
     def link_queries(self, keys: Sequence[LinkKey]) -> list[BoundQuery]:
         """For each key, the query for its objects, prepared; UnsupportedQuery where the model reads no such query."""
-        # All of them have one structure, so one preparation serves them all.
-        subject, relation = keys[0]
-        template = self.prepare(BoundQuery((subject, TARGET), ((0, relation, 1),), (1,)))
-        ((start, _, stop),) = template.edges
-        return [replace(template, nodes=(s, TARGET), edges=((start, r, stop),)) for s, r in keys]
+        return link_queries(keys, self.prepare)
 
     def _chances(
         self, scores: NDArray[np.float32], wanted: Sequence[int], graph: Graph | None, key: tuple[int, int]

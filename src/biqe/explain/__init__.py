@@ -2,6 +2,7 @@
 
 asking.py          what a model says about one row of a query
 search.py          stored triples and missing links that together make rows; answering searches here, too
+weigh.py           which of several such ways is the most probable
 witness.py         the same for one row that is explained
 attention.py       which parts of the query each unknown looked at
 counterfactual.py  how the row's probability changes when the query, or what the model may use, changes

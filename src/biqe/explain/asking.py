@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.errors import TooManyPaths, UnsupportedQuery
-from biqe.explain.search import Allowed, Opinion, Triple
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge, selected_rows
+from biqe.explain.search import Allowed
+from biqe.explain.weigh import Opinion, Triple
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge, link_queries, selected_rows
 from biqe.query.dag import analyse, components
 from biqe.query.orient import orient
 from biqe.query.queryset import QuerySet
@@ -103,15 +104,12 @@ class Asker:
         objects: dict[tuple[int, int], list[int]] = {}
         for subject, relation, object_ in links:
             objects.setdefault((subject, relation), []).append(object_)
-        # All of these queries have one structure, so one preparation serves them all.
-        template = self.prepare(BoundQuery((asked[0][0], TARGET), ((0, asked[0][1], 1),), (1,)))
-        ((start, _, stop),) = template.edges
+        queries = link_queries(asked, self.prepare)
         found: dict[Triple, float] = {}
         step = max(1, SCORES_AT_ONCE // self.model.entity_count)
         for first in range(0, len(asked), step):
             keys = asked[first : first + step]
-            queries = [replace(template, nodes=(s, TARGET), edges=((start, r, stop),)) for s, r in keys]
-            for scores, key in zip(self.log_probabilities(queries), keys, strict=True):
+            for scores, key in zip(self.log_probabilities(queries[first : first + step]), keys, strict=True):
                 found.update(((*key, object_), _chance(scores[object_])) for object_ in objects[key])
         return [found[link] for link in links]
 

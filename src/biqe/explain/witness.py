@@ -13,7 +13,8 @@ import numpy as np
 
 from biqe.errors import UnsupportedQuery
 from biqe.explain.asking import Asker, Triple
-from biqe.explain.search import Allowed, Evidence, EvidenceFinder, chosen
+from biqe.explain.search import Allowed, Evidence, EvidenceFinder
+from biqe.explain.weigh import chosen
 from biqe.graph.index import objects
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import BoundQuery, Edge

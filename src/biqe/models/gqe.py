@@ -26,7 +26,7 @@ and the model learns from one of
     log_sigmoid   - log sigmoid(s(q, v)) - mean_k log sigmoid(-s(q, n_k))      as Query2Box trains it
 
 ``score="auto"`` takes the cosine under softmax, whatever the projection: with bare inner products a mean of k states
-has smaller scores than each of them, and DistMult hardly learns. Under the other losses it takes the distance for
+has smaller scores than each of them. Under the other losses it takes the distance for
 transe, and otherwise the cosine (margin, as the original does) or the inner product (log_sigmoid).
 
 Named settings (``PRESETS``), as the paper's tables call them: ``gqe``; ``gqe-double``, of twice the width;

@@ -5,8 +5,8 @@ A node holds an entity id, or TARGET (projected variable, becomes [MASK]), or HI
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 TARGET = -1
 """Node value of a projected variable."""
@@ -58,3 +58,16 @@ def selected_rows(queries: Iterable[BoundQuery]) -> list[int]:
         places = {node: first + place for place, node in enumerate(sorted(query.targets))}
         rows += [places[node] for node in query.targets]
     return rows
+
+
+def link_queries(keys: Sequence[tuple[int, int]], prepare: Callable[[BoundQuery], BoundQuery]) -> list[BoundQuery]:
+    """For each subject and relation, the query for the objects of such links, as ``prepare`` makes it.
+
+    All of them have one structure, so one preparation serves them all.
+    """
+    if not keys:
+        return []
+    subject, relation = keys[0]
+    template = prepare(BoundQuery((subject, TARGET), ((0, relation, 1),), (1,)))
+    ((start, _, stop),) = template.edges
+    return [replace(template, nodes=(s, TARGET), edges=((start, r, stop),)) for s, r in keys]
