@@ -602,3 +602,18 @@ def test_options_of_other_types_are_refused() -> None:
 def test_a_faulty_regular_expression_is_pointed_at() -> None:
     with pytest.raises(SparqlSyntax, match=r"line 1, column \d+: .*regular expression"):
         biqe.open("atlas").ask("SELECT ?x { ?x a :City FILTER(regex(?x, '(')) }")
+
+
+@pytest.mark.parametrize(
+    ("tail", "mode", "capped"),
+    [("", "known", True), ("LIMIT 3", "known", False), ("LIMIT 5 OFFSET 2", "known", True), ("LIMIT 9", "both", True),
+     ("", "predicted", False)],
+)  # fmt: skip
+def test_rows_beyond_what_is_read_are_told_from_those_that_limit_leaves_out(monkeypatch, tail, mode, capped):
+    monkeypatch.setattr("biqe.answer.combine.KNOWN_ROWS", 5)
+    kb = biqe.open("atlas")
+    for pattern in ("{ ?x :located_in :Germany }", "{ { ?x :located_in :Germany } UNION { ?x :located_in :France } }"):
+        assert kb.ask(f"SELECT ?x {pattern} {tail}", mode=mode).rows.known_capped == capped
+    assert not kb.ask(
+        f"SELECT ?x {{ ?x :flows_through :Germany, :France, :Belgium }} {tail}", mode=mode
+    ).rows.known_capped

@@ -41,6 +41,7 @@ def rows_of(graph: Graph, question: BoundQuestion, predictor: Predictor | None, 
     merged = merge(_sides(graph, question, predictor, asked), asked)
     if asked is not listed:
         merged = _taken(merged, np.zeros(0, np.int64), np.arange(len(merged.predicted)))
+        merged = replace(merged, known_capped=False)
     return _arranged(graph, merged, question, None if config.coverage is not None else config.top)
 
 
@@ -82,9 +83,9 @@ def _arranged(graph: Graph, rows: Combined, question: BoundQuestion, top: int | 
     count = len(known)
     shown = np.arange(count + len(predicted))[start:stop]
     cut = rows.known_complete and int((shown < count).sum()) == count
-    return replace(
-        _taken(rows, known[shown[shown < count]], predicted[shown[shown >= count][:top] - count]), known_complete=cut
-    )
+    capped = rows.known_capped and (stop is None or stop > count)
+    taken = _taken(rows, known[shown[shown < count]], predicted[shown[shown >= count][:top] - count])
+    return replace(taken, known_complete=cut, known_capped=capped)
 
 
 def _ordered(

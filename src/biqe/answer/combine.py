@@ -59,6 +59,8 @@ class Combined:
     """(m, W) the same of each predicted row."""
     branches: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
     """Side of the UNION that each known and each predicted row comes from; None where there is one side only."""
+    known_capped: bool = False
+    """Whether there are known rows beyond those that are read: not because LIMIT leaves them out."""
 
 
 def combine(
@@ -75,6 +77,7 @@ def combine(
     limit = branch.query.limit
     filters = Filters(branch.filters, graph.vocabulary)
     known, wide, complete = _known(graph, branch, filters, is_shown=config.mode != "predicted")
+    capped = not complete and config.mode != "predicted"
     if config.mode != "predicted" and limit is not None and len(known) > limit:
         known, wide, complete = known[:limit], None if wide is None else wide[:limit], False
 
@@ -84,14 +87,16 @@ def combine(
     if config.mode == "known" or predictor is None or wanted <= 0:
         shown = slice(None) if config.mode != "predicted" else slice(0)
         return Combined(
-            known[shown], complete, known[:0], np.zeros(0), known_wide=None if wide is None else wide[shown]
-        )
+            known[shown], complete, known[:0], np.zeros(0), known_wide=None if wide is None else wide[shown],
+            known_capped=capped,
+        )  # fmt: skip
     elsewhere = known[:0] if known_elsewhere is None else known_elsewhere
     found = propose(graph, branch, filters, predictor, config, wanted, known, wide, complete, elsewhere, with_links)
     shown = slice(None) if config.mode == "both" else slice(0)
     return Combined(
-        known[shown], complete, *found[:-1], None if wide is None else wide[shown], None if wide is None else found[-1]
-    )
+        known[shown], complete, *found[:-1], None if wide is None else wide[shown], None if wide is None else found[-1],
+        known_capped=capped,
+    )  # fmt: skip
 
 
 def _known(graph: Graph, branch: BoundBranch, filters: Filters, *, is_shown: bool) -> tuple[Rows, Rows | None, bool]:
@@ -145,6 +150,7 @@ def merge(sides: Sequence[Combined], config: AskConfig) -> Combined:
             np.array([number for number, _ in shown.values()], np.int64),
             np.array([number for _, (_, number, _) in ordered], np.int64),
         ),
+        known_capped=any(side.known_capped for side in sides) or len(shown) < len(known),
     )
 
 

@@ -14,7 +14,6 @@ from biqe.answer.formats import XSD, escaped_json, patterns
 from biqe.answer.result import Answers
 from biqe.answer.terms import TermTable, json_term
 from biqe.exact.store import Solutions, Term, iri_of, node_of
-from biqe.query.scan import scan
 
 if TYPE_CHECKING:
     from biqe.answer.result import Row
@@ -76,28 +75,7 @@ class Document:
 
 def is_cut(found: Answers | TermTable) -> bool:
     """Whether there are known rows that were not read, and not because the query's own LIMIT or OFFSET says so."""
-    if isinstance(found, TermTable):
-        return not found.complete
-    if found.known_complete:
-        return False
-    limit, offset = _window(found.text)
-    # A LIMIT that cuts known rows off is filled; where it is not, a cap was there before it.
-    return len(found) != limit and not offset
-
-
-def _window(text: str) -> tuple[int | None, int]:
-    """LIMIT and OFFSET of a query of the subset, which has each of them once at most.
-
-    >>> _window("SELECT ?x { ?x :p :LIMIT } OFFSET 20 LIMIT 10"), _window("ASK {}")
-    ((10, 20), (None, 0))
-    """
-    words = scan(text).words
-    found = {
-        word.text.upper(): int(after.text)
-        for word, after in zip(words, words[1:], strict=False)
-        if word.kind == "keyword" and word.text.upper() in ("LIMIT", "OFFSET") and after.text.isdecimal()
-    }
-    return found.get("LIMIT"), found.get("OFFSET", 0)
+    return not found.complete if isinstance(found, TermTable) else found.rows.known_capped
 
 
 def table_of(found: Answers | TermTable | Solutions | bool, extra: Sequence[str]) -> Table:
