@@ -10,6 +10,11 @@ import torch
 from torch import nn
 
 from biqe.benchmarks.shaped import ShapedQueries
+from biqe.graph import folder as graph_folder
+from biqe.graph.knowledge_graph import Splits
+from biqe.graph.triples import as_triples
+from biqe.graph.vocabulary import Vocabulary
+from biqe.models import _catalogue, store
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.queryset import AnswerSets, QuerySet
 
@@ -119,3 +124,32 @@ def small_biqe():
         return model.eval()
 
     return build
+
+
+@pytest.fixture(scope="session")
+def dense_splits() -> Splits:
+    """Sixty entities, four relations, six hundred triples drawn at random over train, valid and test."""
+    rng = np.random.default_rng(0)
+    vocabulary = Vocabulary([f"e{n}" for n in range(60)], [f"r{n}" for n in range(4)])
+    triples = as_triples(np.column_stack([rng.integers(size, size=600) for size in (60, 4, 60)]))
+    part = rng.integers(3, size=len(triples))
+    return Splits(vocabulary, *(as_triples(triples[part == number]) for number in range(3)))
+
+
+@pytest.fixture(scope="session")
+def run_folder(dense_splits):
+    """Function that writes graph and run/model, of a small model that has learnt nothing, into a folder; the model."""
+
+    def write(place):
+        graph_folder.save(dense_splits, place / "graph")
+        torch.manual_seed(0)
+        model = _catalogue.build("biqe", {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32}, 60, 4)
+        store.save(
+            model,
+            place / "run" / "model",
+            vocabulary=dense_splits.vocabulary,
+            graph_fingerprint=dense_splits.fingerprint,
+        )
+        return model
+
+    return write

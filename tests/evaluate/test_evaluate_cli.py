@@ -6,39 +6,26 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from biqe.benchmarks import write_release
 from biqe.cli import main
 from biqe.evaluate import Report, evaluate
-from biqe.graph import folder as graph_folder
-from biqe.graph.knowledge_graph import Splits
-from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.mine import folder as mined_folder
 from biqe.mine.dataset import MineConfig, mine
-from biqe.models import _catalogue, store
+from biqe.models import store
 from biqe.train.config import TrainConfig
 from biqe.train.run import Run
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def world(tmp_path_factory, dense_splits, run_folder):
     """A graph, a mined set, a model and a release, in folders."""
-    place = tmp_path_factory.mktemp("world")
-    rng = np.random.default_rng(0)
-    vocabulary = Vocabulary([f"e{n}" for n in range(60)], [f"r{n}" for n in range(4)])
-    triples = as_triples(np.column_stack([rng.integers(size, size=600) for size in (60, 4, 60)]))
-    part = rng.integers(3, size=len(triples))
-    splits = Splits(vocabulary, *(as_triples(triples[part == number]) for number in range(3)))
-    graph_folder.save(splits, place / "graph")
+    place, splits = tmp_path_factory.mktemp("world"), dense_splits
+    model = run_folder(place)
     mined = mine(splits, MineConfig(paths=50, dags=20, eval_paths=150, eval_dags=40, train_filters=False), threads=1)
     mined_folder.save(mined, place / "cq")
-    torch.manual_seed(0)
-    options = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32}
-    model = _catalogue.build("biqe", options, 60, 4)
-    store.save(model, place / "run" / "model", vocabulary=vocabulary, graph_fingerprint=splits.fingerprint)
-    write_release(mined["valid"], vocabulary, place / "release", split="dev")
+    write_release(mined["valid"], splits.vocabulary, place / "release", split="dev")
     return SimpleNamespace(place=place, splits=splits, mined=mined, model=model)
 
 

@@ -5,40 +5,25 @@ from __future__ import annotations
 import json
 import os
 
-import numpy as np
 import pytest
-import torch
 
 from biqe.benchmarks import write_release
 from biqe.cli import main
 from biqe.evaluate import Report
-from biqe.graph import folder as graph_folder
-from biqe.graph.knowledge_graph import Splits
-from biqe.graph.triples import as_triples
-from biqe.graph.vocabulary import Vocabulary
 from biqe.mine import folder as mined_folder
 from biqe.mine.dataset import MineConfig, mine
-from biqe.models import _catalogue, store
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def world(tmp_path_factory, dense_splits, run_folder):
     """A graph, two mined sets of one name, a model and a release without filters, in folders."""
     place = tmp_path_factory.mktemp("world")
-    rng = np.random.default_rng(0)
-    vocabulary = Vocabulary([f"e{n}" for n in range(60)], [f"r{n}" for n in range(4)])
-    triples = as_triples(np.column_stack([rng.integers(size, size=600) for size in (60, 4, 60)]))
-    part = rng.integers(3, size=len(triples))
-    splits = Splits(vocabulary, *(as_triples(triples[part == number]) for number in range(3)))
-    graph_folder.save(splits, place / "graph")
+    run_folder(place)
     for seed, name in enumerate("ab"):
         config = MineConfig(seed=seed, paths=20, dags=5, eval_paths=150, eval_dags=20, train_filters=False)
-        mined = mine(splits, config, threads=1)
+        mined = mine(dense_splits, config, threads=1)
         mined_folder.save(mined, place / name / "cq")
-    torch.manual_seed(0)
-    model = _catalogue.build("biqe", {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32}, 60, 4)
-    store.save(model, place / "run" / "model", vocabulary=vocabulary, graph_fingerprint=splits.fingerprint)
-    write_release(mined["valid"], vocabulary, place / "release", split="dev")
+    write_release(mined["valid"], dense_splits.vocabulary, place / "release", split="dev")
     for path in (place / "release").rglob("*filters*"):
         path.unlink()
     return place
