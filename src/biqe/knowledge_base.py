@@ -1,20 +1,11 @@
 """A graph and the models that were trained on it, in one handle: ``biqe.open(...).ask(...)``.
 
-What may be opened:
-
-    "atlas"           the embedded graph and its model; a folder of that name is opened as "./atlas"
-    a run folder      the run's best model and the graph that it was trained on
-    a model folder    the model, with the graph given as ``graph=``
-    a graph folder    the graph alone: known answers only
-    several models    a folder with models/NAME/, each a model or a run folder; a run and a model folder may have such
-                      models beside their own. selection.json says which was best on which shape of query.
-
-A model, and torch with it, is loaded when something is predicted for the first time; known answers need neither.
+What may be opened is told by ``locate``. A model, and torch with it, is loaded when something is predicted for the
+first time; known answers need neither.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from biqe.answer.answering import count, rows_of, verdict
-from biqe.answer.choose import Selection, read_selection
+from biqe.answer.choose import Selection
 from biqe.answer.config import MODES, TOP, WIDTH, AskConfig
 from biqe.answer.explained import question_of
 from biqe.answer.result import Answers, Row
@@ -38,13 +29,12 @@ from biqe.errors import (
     UnknownName,
     UnreadableFile,
     UnsupportedQuery,
-    VocabularyMismatch,
 )
 from biqe.exact.store import ExactStore
 from biqe.graph import folder as graph_folder
-from biqe.graph.grown import first_part
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.vocabulary import Vocabulary
+from biqe.locate import AUTO, check_vocabulary, locate
 from biqe.query.bind_question import BoundQuestion, bind_question
 from biqe.query.question import ASK, COUNT, Question
 from biqe.query.shapes import shape_of
@@ -55,10 +45,7 @@ if TYPE_CHECKING:
     from biqe.answer.predicted import Predictor
     from biqe.explain import Explanation
 
-EMBEDDED = ("atlas",)
 KNOWN = ("complete", "train")
-AUTO = "auto"
-"""Name of the model that stands for: the best one for the query at hand."""
 
 
 class ChangedGraph(Protocol):
@@ -175,11 +162,12 @@ class KnowledgeBase:
                 hint="a run writes its first model after its first validation; --mode known does without",
             )
         from biqe.answer import calibration
+        from biqe.models._layout import for_few_rows
         from biqe.models.store import load
 
         loaded = load(folder)
-        _check_vocabulary(folder, loaded.manifest, self.vocabulary)
-        return loaded.model, calibration.load(folder)
+        check_vocabulary(folder, loaded.manifest, self.vocabulary)
+        return for_few_rows(loaded.model), calibration.load(folder)
 
     def ask(
         self,
@@ -369,124 +357,11 @@ def open(
     """
     if known is not None and known not in KNOWN:
         raise InvalidOption(f"'known' must be one of {', '.join(KNOWN)}. Got {known!r}")
-    shown = os.fspath(name)
-    main: Path | None
-    if shown in EMBEDDED:
-        from biqe import atlas
-
-        folder = Path(atlas.model_path())
-        place, main = Path(graph) if graph is not None else _embedded_graph(), folder
-    else:
-        folder = Path(name)
-        place, main = _resolve(folder, graph)
-    splits = graph_folder.load(place)
-    manifest = graph_folder.load_manifest(place)
-    models = _models(folder, main)
-    for model in models.values():
-        if (manifest_of_model := _json(model / "manifest.json")) is not None:
-            _check_vocabulary(model, manifest_of_model, splits.vocabulary)
-    selection = read_selection(folder) if models else None
-    if main is None and models:
-        best = selection.default if selection is not None else None
-        main = models[best if best in models else next(iter(models))]
+    located = locate(name, graph)
+    splits = graph_folder.load(located.graph)
+    located.check(splits.vocabulary)
+    manifest = graph_folder.load_manifest(located.graph)
     known = known or manifest.get("known") or manifest.get("source", {}).get("known") or "complete"
-    return KnowledgeBase(shown, splits, known, main, manifest.get("prefixes"), models, selection)
-
-
-def _models(folder: Path, main: Path | None) -> dict[str, Path]:
-    """Models by name: the main one under its own, and those in models/NAME."""
-    found: dict[str, Path] = {}
-    if main is not None:
-        found[str((_json(main / "manifest.json") or {}).get("model", "model"))] = main
-    for place in sorted((folder / "models").glob("*/")):
-        inner = place / "model" if (place / "run.json").is_file() else place
-        if (inner / "manifest.json").is_file() and place.name not in found:
-            found[place.name] = inner
-    if AUTO in found:
-        raise InvalidOption(f"a model of {folder} is called {AUTO!r}, which stands for the best model of a query",
-                            hint="rename its folder")  # fmt: skip
-    return found
-
-
-def _resolve(folder: Path, graph: str | os.PathLike[str] | None) -> tuple[Path, Path | None]:
-    """Graph folder and main model folder of a run, model or graph folder, or of a folder of models."""
-    if not folder.exists():
-        raise UnknownName(
-            f"{str(folder)!r} is neither a folder nor an embedded graph ({', '.join(EMBEDDED)})",
-            hint="open a run folder, a model folder, a graph folder, or: atlas",
-        )
-    if (folder / "run.json").is_file():
-        return Path(graph) if graph is not None else _graph_of_run(folder), folder / "model"
-    manifest = _json(folder / "manifest.json") or {}
-    if manifest.get("format") == "biqe-model":
-        if graph is None:
-            raise InvalidOption(
-                f"{folder} is a model without its graph, so known and predicted answers cannot be told apart",
-                hint="give the graph folder that it was trained on with --graph DIR (graph= in Python)",
-            )
-        return Path(graph), folder
-    if (folder / "models").is_dir():
-        return _graph_of_models(folder, graph), None
-    if graph is not None and Path(graph) != folder:
-        raise InvalidOption(f"{folder} is not a run or a model folder, so --graph makes no sense with it")
-    return folder, None
-
-
-def _graph_of_models(folder: Path, graph: str | os.PathLike[str] | None) -> Path:
-    """The graph of a folder of models: as given, or that of the first run among them."""
-    if graph is not None:
-        return Path(graph)
-    for place in sorted((folder / "models").glob("*/")):
-        if (place / "run.json").is_file():
-            return _graph_of_run(place)
-    raise InvalidOption(
-        f"{folder} holds models without their graph, so known and predicted answers cannot be told apart",
-        hint="give the graph folder that they were trained on with --graph DIR (graph= in Python)",
+    return KnowledgeBase(
+        os.fspath(name), splits, known, located.main, manifest.get("prefixes"), located.models, located.selection
     )
-
-
-def _graph_of_run(folder: Path) -> Path:
-    """The graph folder that a run remembers, as it was written or as seen from the run folder."""
-    graph = (_json(folder / "run.json") or {}).get("graph")
-    if not isinstance(graph, dict) or not isinstance(graph.get("path"), str):
-        raise UnreadableFile(f"{folder / 'run.json'} is damaged: it names no graph", hint="give it with --graph DIR")
-    if graph.get("name") in EMBEDDED:
-        # Wherever biqe is installed now, rather than where it was.
-        return _embedded_graph()
-    written = Path(graph["path"])
-    for place in (written, folder / written):
-        if graph_folder.is_graph_folder(place):
-            return place
-    raise UnreadableFile(
-        f"the graph that {folder} was trained on is no longer at {written}",
-        hint="if it was moved, say where it is with --graph DIR (graph= in Python)",
-    )
-
-
-def _embedded_graph() -> Path:
-    from biqe import atlas
-
-    return Path(atlas.path())
-
-
-def _check_vocabulary(folder: Path, manifest: Mapping[str, Any], vocabulary: Vocabulary) -> None:
-    theirs = manifest.get("vocabulary_fingerprint")
-    sizes = [size for size in (manifest.get("entities"), manifest.get("relations")) if isinstance(size, int)]
-    # A graph may have grown since: then its first names are the model's.
-    part = first_part(vocabulary, *sizes) if len(sizes) == 2 else None
-    if part is None or theirs != part.fingerprint:
-        raise VocabularyMismatch(
-            f"the model in {folder} knows {manifest.get('entities')} entities and {manifest.get('relations')} "
-            f"relations, this graph has {len(vocabulary.entities)} and {len(vocabulary.relations)}; they were built "
-            f"from different files (fingerprints {theirs} and {vocabulary.fingerprint})",
-            hint="give the graph that the model was trained on with --graph DIR",
-        )
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file; None where there is no such file or no object in it."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -26,6 +26,7 @@ LAYERS = (
     "train",
     "explain",
     "answer",
+    "locate",
     "knowledge_base",
     "reproduce",
     "serve",

@@ -163,6 +163,9 @@ class EvidenceFinder:
         # What is missing begins at the entities of the witness: each of them is a question to the model.
         if len(shared) == 1 and any(self._subject(edge) == shared[0] for edge in missing) and len(matches) > SUBJECTS:
             matches, is_complete = matches[:SUBJECTS], False
+        if len(shared) == 1 and self.root(missing, shared[0], nodes) is not None:
+            yield Way(held, missing, tuple(nodes), {**free, shared[0]: matches[:, 0]}, is_complete)
+            return
         asked: set[int] = set()
         ways: list[tuple[int, ...]] = []
         for match in matches.tolist():
@@ -184,6 +187,12 @@ class EvidenceFinder:
         begins at an entity."""
         links = [self.fill(edge, nodes) for edge in missing if node in (edge[0], edge[2])]
         return links[0][:2] if len(links) == 1 and links[0].subject >= 0 else None
+
+    def root(self, missing: Sequence[Edge], node: int, nodes: Sequence[int]) -> tuple[int, int] | None:
+        """Relation and object of the missing link that begins at this open variable, if it is the only one about it and
+        ends in an entity."""
+        links = [self.fill(edge, nodes) for edge in missing if node in (edge[0], edge[2])]
+        return links[0][1:] if len(links) == 1 and links[0].object >= 0 else None
 
     def _satisfiable(self, nodes: Sequence[int], edges: tuple[Edge, ...]) -> bool:
         open_ = {edge[0] if nodes[edge[0]] < 0 else edge[2] for edge in edges}

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.errors import UnsupportedQuery
-from biqe.explain.search import Evidence, EvidenceFinder, IdLink, Way, first_of
+from biqe.explain.search import SUBJECTS, Evidence, EvidenceFinder, IdLink, Way, first_of
 from biqe.query.bound import TARGET, BoundQuery, Edge, link_queries
 
 PROPOSALS = 8
@@ -63,7 +63,7 @@ def chosen(
 def _best(links: _Links, groups: list[list[Way]]) -> list[Way]:
     """The most probable way of each group."""
     finder = links.finder
-    filled = iter(_proposed(links, _picked(links, [way for ways in groups for way in ways])))
+    filled = iter(_proposed(links, _begun(links, _picked(links, [way for ways in groups for way in ways]))))
     groups = [[next(filled) for _ in ways] for ways in groups]
     missing = {way: [finder.fill(edge, way.nodes) for edge in way.missing] for ways in groups for way in ways}
     links.ask(link for found in missing.values() for link in found if link.is_closed)
@@ -129,8 +129,9 @@ def _picked(links: _Links, ways: list[Way]) -> list[Way]:
     if not wanted:
         return ways
     # Links that have to be weighed anyway are asked about in the same call, by a model that remembers what it said.
-    closed = (finder.fill(edge, way.nodes) for way in ways for edge in way.missing)
-    keys = list(dict.fromkeys([*wanted, *(link[:2] for link in closed if link.is_closed)]))
+    closed = (link for way in ways for edge in way.missing if (link := finder.fill(edge, way.nodes)).is_closed)
+    begun = (link for candidates in _begin(finder, ways).values() for link in candidates)
+    keys = list(dict.fromkeys([*wanted, *(link[:2] for link in (*closed, *begun))]))
     if len(keys) * finder.graph.entity_count > SCORES_AT_ONCE:
         keys = list(wanted)
     nodes = {number: list(ways[number].nodes) for places in wanted.values() for number, _ in places}
@@ -142,6 +143,30 @@ def _picked(links: _Links, ways: list[Way]) -> list[Way]:
             elif len(entities):
                 nodes[number][node] = int(entities[scores[entities].argmax()])
     return [replace(way, nodes=tuple(nodes[number])) if number in nodes else way for number, way in enumerate(ways)]
+
+
+def _begun(links: _Links, ways: list[Way]) -> list[Way]:
+    """The ways, with the most probable subject where one link alone decides on a variable."""
+    wanted = _begin(links.finder, ways)
+    links.ask(link for candidates in wanted.values() for link in candidates)
+    found = list(ways)
+    for (number, node), candidates in wanted.items():
+        nodes = list(found[number].nodes)
+        nodes[node] = max(candidates, key=lambda link: links.said.get(link) or 0.0).subject
+        found[number] = replace(found[number], nodes=tuple(nodes))
+    return found
+
+
+def _begin(finder: EvidenceFinder, ways: list[Way]) -> dict[tuple[int, int], list[IdLink]]:
+    """The links, one for each candidate, that are to begin at a variable: by number of the way, and variable."""
+    found = {}
+    for number, way in enumerate(ways):
+        for node, entities in way.candidates.items():
+            if way.nodes[node] < 0 and 0 < len(entities) <= SUBJECTS:
+                ahead = finder.root(way.missing, node, way.nodes)
+                if ahead is not None:
+                    found[number, node] = [IdLink(entity, *ahead) for entity in entities.tolist()]
+    return found
 
 
 def _proposed(links: _Links, ways: list[Way]) -> list[Way]:
