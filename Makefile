@@ -23,7 +23,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 .PHONY: help setup demo test check fix docs-check atlas-sources atlas atlas-model page wheel bench clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 setup: $(STAMP)  ## create .venv with biqe and all it needs; instant when nothing changed
 
@@ -69,7 +69,7 @@ docs-check: setup  ## links, the paper map and generated tables agree with the c
 atlas-sources:  ## fetch the public-domain files that the atlas is built from (needs apt-get, dpkg and npm)
 	@mkdir -p $(ATLAS_SOURCES)
 	cd $(ATLAS_SOURCES) && apt-get download libmagics++-data && dpkg -x libmagics++-data_*.deb . \
-		&& npm pack world-atlas && tar -xzf world-atlas-*.tgz
+		&& npm pack world-atlas@2.0.2 && tar -xzf world-atlas-*.tgz
 
 atlas: setup  ## build the embedded graph anew from its sources
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atlas]' --no-build-isolation

@@ -20,6 +20,7 @@ from biqe.answer.answering import count, rows_of, verdict
 from biqe.answer.choose import Selection
 from biqe.answer.config import MODES, TOP, WIDTH, AskConfig
 from biqe.answer.explained import question_of
+from biqe.answer.rank import together
 from biqe.answer.result import Answers, Row
 from biqe.answer.terms import TermTable
 from biqe.errors import (
@@ -300,20 +301,20 @@ class KnowledgeBase:
             newer = self._newer_than(predictor.seen[0])
             newer_ones = f"{newer:,} entities are" if newer > 1 else "1 entity is"
             note = f"{newer_ones} newer than the model, and in no predicted row" if newer else ""
+        targets = max(len(branch.wide.targets) for branch in question.branches)
+        told = together([predictor.remark(config.joint, targets) if predictor else "", note])
         if question.form == COUNT:
             counted = count(self.graph, question, predictor, config)
             known = None if config.mode == "predicted" else counted.known
             return TermTable.of_count(
                 text, question.counted_as, known, counted.expected, model, self.name, time.perf_counter() - start, why,
-                note,
+                together([counted.remark, told]),
             )  # fmt: skip
         answer = verdict if question.form == ASK else rows_of
         rows = answer(self.graph, question, predictor, config)
-        targets = max(len(branch.wide.targets) for branch in question.branches)
-        remarks = (predictor.remark(config.joint, targets) if predictor else "", note)
         return Answers(
             text, question.branches[0].query, self.graph, rows, config, model, self.name, time.perf_counter() - start,
-            question.branches, question.form, why, "; ".join(filter(None, remarks)),
+            question.branches, question.form, why, told,
         )  # fmt: skip
 
     def explain(self, row: Row, *, views: Sequence[str] | None = None) -> Explanation:

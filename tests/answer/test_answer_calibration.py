@@ -387,6 +387,8 @@ def test_tuples_are_found_as_when_they_were_calibrated(run, capsys):
     assert kb.ask("SELECT ?x { :e0 :r0 ?x }", joint="beam").note == ""  # one target: all ways are one
     assert main(["ask", str(run / "run"), text, "--joint", "beam"]) == 0
     assert beam.note in capsys.readouterr().out
+    counted = kb.ask("SELECT (COUNT(*) AS ?n) { :e0 :r0 ?x . ?x :r1 ?y }", joint="beam")
+    assert json.loads(counted.write("json"))["note"] == beam.note
 
 
 @pytest.mark.parametrize(
@@ -394,6 +396,8 @@ def test_tuples_are_found_as_when_they_were_calibrated(run, capsys):
     [
         (["--split", "test"], "held out"),
         (["--joint", "best"], "--joint must be one of beam, product, rescored"),
+        (["--out", "nowhere/at/all.svg"], "--out nowhere/at/all.svg cannot be written: there is no folder nowhere/at"),
+        (["--out", "."], "--out . cannot be written: it is a folder"),
         (["--data", "x"], "--data is for benchmarks"),
     ],
 )
@@ -404,3 +408,5 @@ def test_the_command_refuses(run, options, message, capsys):
     assert message in " ".join(capsys.readouterr().err.split())
     assert main(["calibrate", str(run / "kg"), "--set", str(run / "set")]) == 2
     assert "without a model" in " ".join(capsys.readouterr().err.split())
+    assert main(["calibrate", "atlas", "--set", str(run / "set")]) == 2
+    assert "atlas is part of biqe itself" in " ".join(capsys.readouterr().err.split())

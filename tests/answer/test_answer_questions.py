@@ -383,6 +383,17 @@ def test_targets_that_a_model_cannot_tell_apart_are_asked_one_by_one(world):
     for row, chance in zip(found.predicted.tolist(), found.probabilities, strict=True):
         assert chance == pytest.approx(one[row[0],] * one[row[1],], rel=1e-4)
     assert len(found.predicted) == SIZE**2 - 1
+    said = "?x and ?y were asked for one by one and their probabilities multiplied, because factor cannot predict them"
+    for pattern in ("{ ?x :r0 :e3 . ?y :r0 :e3 }", "{ { ?x :r0 :e3 . ?y :r0 :e3 } UNION { ?x :r0 :e3 . ?x :r1 ?y } }"):
+        question = asked(world.graph, f"SELECT ?x ?y {pattern}")
+        found = rows_of(world.graph, question, Predictor(Single(world.model.weights)), AskConfig(top=3))
+        answers = Answers(text, question.branches[0].query, world.graph, found, AskConfig(), "factor", told="and more")
+        assert answers.note == f"{said} together; and more" and f"note: {said}" in str(answers)
+        assert answers.to_dict()["note"] == answers.note
+    counted = count(world.graph, asked(world.graph, "SELECT (COUNT(*) AS ?n) { ?x :r0 :e3 . ?y :r0 :e3 }"),
+                    Predictor(Single(world.model.weights)), AskConfig())  # fmt: skip
+    assert counted.remark == f"{said} together"
+    assert rows(world, text).note == ""
 
 
 def test_marginals_are_a_mapping(world):

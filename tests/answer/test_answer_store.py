@@ -341,7 +341,7 @@ def test_terms_in_every_format():
     with io.StringIO(TERMS.write("csv"), newline="") as stream:
         assert list(csv.reader(stream))[1:] == [["http://e.org/x", 'quo"te\n<&>'], ["_:b1", ""], ["chat", "7"]]
     lines = TERMS.write("tsv").split("\n")
-    assert lines[0] == "?a\t?b" and lines[1] == '<http://e.org/x>\t"quo\\"te\\u000A<&>"'
+    assert lines[0] == "?a\t?b" and lines[1] == '<http://e.org/x>\t"quo\\"te\\n<&>"'
     assert lines[3] == '"chat"@fr\t7'
     root = ET.fromstring(TERMS.write("xml"))
     spaces = {"s": "http://www.w3.org/2005/sparql-results#"}
@@ -369,3 +369,47 @@ def test_terms_without_pandas(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InvalidOption, match="needs the package 'pandas'"):
         TERMS.to_pandas()
+
+
+def test_the_str_of_a_blank_node_is_an_error_as_in_sparql():
+    names = [f"{EX}a", f"{EX}b", "_:c", f"{EX}d/e"]
+    triples = [(s, 0, o) for s in range(4) for o in range(4) if s != o]
+    kb = KnowledgeBase("blank", Splits(Vocabulary(names, [f"{EX}p"]), as_triples(triples)), prefixes={"": EX})
+    conditions = [
+        'contains(str(?x), "/")', '!contains(str(?x), "/")', 'regex(str(?x), "c")', '!(regex(str(?x), "c"))',
+        'str(?x) < "z"', "str(?x) != str(?y)", f'str(?x) IN ("{EX}a", "q")', f'str(?x) NOT IN ("{EX}a", "q")',
+        'str(?x) = "q" || ?y = :a', 'str(?x) != "q" || ?y = :a', '!(str(?x) = "q" && ?y = :a)', "!isIRI(?x)",
+        '!(str(?x) = "q" || str(?y) = "q")', f'str(?x) IN (str(?y), "{EX}b")',
+    ]  # fmt: skip
+    for condition in conditions:
+        text = f"SELECT DISTINCT ?x ?y {{ ?x :p ?y FILTER({condition}) }}"
+        solutions = kb.store.query(text, prefixes=kb.prefixes)
+        stored = Counter(tuple(term.value for term in row) for row in solutions.rows)
+        assert Counter(tuple(row.values.values()) for row in kb.ask(text, mode="known")) == stored, condition
+
+
+def test_an_entity_without_a_label_has_no_empty_one():
+    vocabulary = Vocabulary(["ab", "b"], ["p"], {1: "Bee"})
+    kb = KnowledgeBase("labels", Splits(vocabulary, as_triples([(0, 0, 1), (1, 0, 1)])))
+    for condition, found in {
+        'regex(?x, "^[^a]*$")': ["b"],
+        'regex(?x, "^$")': [],
+        'regex(?x, "^Bee$")': ["b"],
+        'contains(?x, "")': ["ab", "b"],
+    }.items():
+        assert [row.x for row in kb.ask(f"SELECT ?x {{ ?x :p :b FILTER({condition}) }}", mode="known")] == found
+
+
+def test_what_there_is_to_know_about_a_count_is_in_the_table_and_in_json():
+    table = TermTable.of_count("SELECT", "n", 5, 1.7, "factor", "toy", 0.25, "best on 1p", "3 entities are newer")
+    assert table.write("table").splitlines()[1:3] == ["model factor: best on 1p", "note: 3 entities are newer"]
+    document = json.loads(table.write("json"))
+    assert (document["why"], document["note"]) == ("best on 1p", "3 entities are newer")
+    assert table.write("table").startswith("toy: counted in the graph, and expected by factor, ")
+    expected = TermTable.of_count("SELECT", "n", None, 1.7, "factor", "toy", 0.25)
+    assert expected.write("table").startswith("toy: expected by factor, ")
+
+
+def test_tabs_and_lines_of_texts_have_the_escapes_of_tsv(kb):
+    found = kb.ask("SELECT ('a\\tb\\nc\\rd' AS ?s) { ?x :p ?y } LIMIT 1", mode="known")
+    assert found.write("tsv") == '?s\n"a\\tb\\nc\\rd"\n'

@@ -281,8 +281,20 @@ def test_questions_one_after_the_other(folders, monkeypatch, capsys):
     assert "Tab completes names" in out and "Bonn" in out and "yes, the graph holds it" in out
     assert "error: UnknownName: relation 'nonsense' is not in this graph" in err
     assert "error: SparqlSyntax: line 1, column 10: the query ends too early" in err
-    assert "wants the number of a row of the last answer, 1 to 1. Got '99'" in err
+    assert "wants the number of a row of the last answer, 1 to 1. Got '99'\nhint: as in: explain 1" in err
     assert "Traceback" not in err
+
+
+def test_an_answer_without_rows_has_none_to_explain(folders, monkeypatch, capsys):
+    lines = [
+        "SELECT ?x { ?x :located_in :Germany } LIMIT 0",
+        "explain 1",
+        "ASK { :Bonn :located_in :Germany }",
+        "explain",
+    ]
+    _, _, err = typed(folders, monkeypatch, capsys, lines)
+    assert "the last answer has no row to explain" in err
+    assert "wants the number of a row of the last answer, 1 to 1. Got none" in err
 
 
 def test_the_end_of_the_input_ends_the_conversation(folders, monkeypatch, capsys):

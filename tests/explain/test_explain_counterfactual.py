@@ -264,7 +264,7 @@ def test_a_question_without_unknowns_is_as_probable_as_its_missing_links(toy, ri
     assert [change.how for change in found.triples] == [TAKEN]
     assert found.triples[0].share == pytest.approx(link * model.link(0, 0, 5))
     assert why.skipped == {"attention": "the question has no unknown that could look at something."}
-    assert why.to_text().startswith("Yes: predicted by ")
+    assert why.to_text().startswith("That it holds: predicted by ")
     why.to_svg()
     # What the graph holds is certain; one pattern alone leaves no question when it is dropped.
     known = explained(model, rivers, BoundQuery((2, 0), ((0, 1, 1),), ()), {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import xml.etree.ElementTree as ET
+import zlib
 
 import pytest
 from hypothesis import given, settings
@@ -107,6 +108,24 @@ def _rgb(colour: str) -> tuple[float, ...]:
 def _contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
     light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
+
+
+def test_no_text_of_a_png_is_wider_than_the_room_that_it_has(why):
+    for size, is_bold in {(shape.size, shape.is_bold) for shape in picture.draw(why).shapes if hasattr(shape, "text")}:
+        room = drawing.text_width("M" * 80, size)
+        sketch = drawing.Drawing(2 * room, 40.0, "")
+        sketch.add(drawing.Words(0.0, 20.0, "M" * 80, size=size, is_bold=is_bold))
+        assert _painted_width(sketch.png(2)) <= 2 * room + 4, size
+
+
+def _painted_width(png: bytes) -> int:
+    width, height = struct.unpack(">II", png[16:24])
+    start = png.index(b"IDAT")
+    (length,) = struct.unpack(">I", png[start - 4 : start])
+    rows = zlib.decompress(png[start + 4 : start + 4 + length])
+    stride = 1 + 3 * width
+    inked = [x for y in range(height) for x in range(width) if rows[y * stride + 1 + 3 * x] != 255]
+    return max(inked) + 1
 
 
 @pytest.mark.parametrize("page", [0, 1], ids=["light", "dark"])

@@ -30,6 +30,15 @@ def test_golden_text(toy, rivers, row):
     assert str(why) == written
 
 
+def test_facts_of_a_witness_stand_below_each_other(toy, rivers):
+    # One fact for two patterns: two cities that are the same.
+    query = BoundQuery((0, -1, -1, 5), ((1, 1, 0), (0, 0, 3), (2, 1, 0)), (1, 2), ("", "a", "b", ""))
+    why = explain(toy.WatchedModel(rivers.weights), rivers.graph, query, {1: 3, 2: 3}, rivers.vocabulary)
+    lines = [line for line in why.to_text().splitlines() if "  stored  " in line or "  missing  " in line]
+    assert [line.split("  ")[1] for line in lines] == ["1, 3", "2"]
+    assert len({line.index("Bonn" if "Bonn" in line else "Rhine") for line in lines}) == 1
+
+
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=120)
 
 

@@ -12,6 +12,9 @@ import pytest
 
 from biqe.cli import main
 from biqe.graph import folder
+from biqe.graph.knowledge_graph import Splits
+from biqe.graph.triples import as_triples
+from biqe.graph.vocabulary import Vocabulary
 
 File = Callable[[str, str | bytes], Path]
 TRIPLES = "".join(f"e{i % 20}\tr{i % 3}\te{i * 7 % 20}\n" for i in range(200))
@@ -89,6 +92,32 @@ def test_unseen_entities_are_kept_and_told(file: File, tmp_path: Path, capsys: p
     assert "the test split is empty" in errors
     code, text, _ = run(capsys, "stats", tmp_path / "g")
     assert code == 0
+
+
+def test_import_and_stats_count_alike(file: File, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file("d/train.txt", "a\tr\tb\nb\tr\tc\nc\tr\ta\nc\tr\td\n")
+    file("d/valid.txt", "a\tr\tb\na\tr\tc\n")
+    source = file("d/test.txt", "a\tr\tc\n").parent
+    for number in range(9):
+        file(f"d/old{number}.tsv", "x\tr\ty\n")
+    code, text, errors = run(capsys, "import", source, "--out", tmp_path / "g")
+    assert code == 0
+    assert "4 entities, 1 relations, 5 triples" in " ".join(text.split())
+    assert "ignored files: old0.tsv" in text and "old7.tsv and 1 more" in " ".join(text.split())
+    assert "triples that train holds, too: 1 of valid, 0 of test" in " ".join(errors.split())
+    code, text, _ = run(capsys, "stats", tmp_path / "g")
+    assert "4 entities, 1 relations, 5 triples" in " ".join(text.split())
+    assert "mean 2.5, median 2.5, most 4 (c)" in text
+    report = json.loads(run(capsys, "stats", tmp_path / "g", "--json")[1])
+    assert (report["triples"], report["degrees"]["median"]) == (5, 2.5)
+
+
+def test_statistics_of_a_graph_without_entities(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder.save(Splits(Vocabulary([], []), as_triples([])), tmp_path / "g")
+    code, text, _ = run(capsys, "stats", tmp_path / "g")
+    assert (code, "0 entities, 0 relations, 0 triples" in " ".join(text.split())) == (0, True)
+    code, text, _ = run(capsys, "stats", tmp_path / "g", "--json")
+    assert (code, json.loads(text)["degrees"]["most_entity"]) == (0, None)
 
 
 def test_a_folder_with_train_alone_is_cut_as_asked(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from biqe.errors import InvalidOption, RunFailed, UnreadableFile
-from biqe.graph import folder
+from biqe.graph import folder, whole_folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.statistics import statistics
 from biqe.graph.triples import as_triples
@@ -99,11 +99,19 @@ def test_a_failed_write_leaves_the_old_graph(splits: Splits, tmp_path: Path, mon
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
+    def cut_off(*_: object, **__: object) -> None:
+        raise OSError("9 requested and 5 written")
+
     for target, name in ((np, "save"), (os, "fsync")):
         with monkeypatch.context() as patch:
             patch.setattr(target, name, full)
             with pytest.raises(RunFailed, match="No space left on device"):
                 folder.save(Splits(splits.vocabulary, splits.valid), tmp_path / "g", force=True)
+    with monkeypatch.context() as patch, pytest.raises(RunFailed, match="not all of it fitted"):
+        patch.setattr(np, "save", cut_off)
+        folder.save(Splits(splits.vocabulary, splits.valid), tmp_path / "g", force=True)
+    # Where the file system cannot let two folders change places, the old one is moved aside, and back.
+    monkeypatch.setattr(whole_folder, "_exchange", lambda *_: False)
     real = Path.rename
 
     def rename_once(self: Path, target: Path) -> Path:
@@ -117,6 +125,70 @@ def test_a_failed_write_leaves_the_old_graph(splits: Splits, tmp_path: Path, mon
     folder.verify(tmp_path / "g")
     assert folder.load(tmp_path / "g").fingerprint == splits.fingerprint
     assert [path.name for path in tmp_path.iterdir()] == ["g"]
+    monkeypatch.setattr(Path, "rename", real)
+    folder.save(Splits(splits.vocabulary, splits.valid), tmp_path / "g", force=True)
+    folder.verify(tmp_path / "g")
+    assert [path.name for path in tmp_path.iterdir()] == ["g"]
+
+
+def test_two_graphs_change_places_at_one_stroke(
+    splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    if not whole_folder._exchange(tmp_path / "one", tmp_path / "other"):
+        pytest.skip("this file system cannot exchange folders")
+    folder.save(splits, tmp_path / "g")
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("between two renames there is no graph in its place")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    smaller = Splits(splits.vocabulary, splits.valid)
+    folder.save(smaller, tmp_path / "g", force=True)
+    assert folder.load(tmp_path / "g").fingerprint == smaller.fingerprint
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["g", "one", "other"]
+
+
+def test_a_link_leads_to_the_place(splits: Splits, tmp_path: Path) -> None:
+    (tmp_path / "disk" / "g").mkdir(parents=True)
+    (tmp_path / "kg").symlink_to(tmp_path / "disk" / "g")
+    folder.save(splits, tmp_path / "kg")
+    smaller = Splits(splits.vocabulary, splits.valid)
+    folder.save(smaller, tmp_path / "kg", force=True)
+    assert (tmp_path / "kg").is_symlink()
+    assert folder.load(tmp_path / "disk" / "g").fingerprint == smaller.fingerprint
+    assert sorted(path.name for path in (*tmp_path.iterdir(), *(tmp_path / "disk").iterdir())) == ["disk", "g", "kg"]
+
+
+def test_a_graph_that_somebody_else_wrote_meanwhile_stays(splits: Splits, tmp_path: Path) -> None:
+    place = tmp_path / "g"
+
+    def write(temporary: Path) -> None:
+        (temporary / "mine.txt").write_text("mine")
+        folder.save(splits, place)
+
+    with pytest.raises(InvalidOption, match="written by somebody else meanwhile"):
+        whole_folder.write_folder(place, write, replace=False)
+    folder.verify(place)
+    assert [path.name for path in tmp_path.iterdir()] == ["g"]
+
+
+def test_what_may_not_be_read_is_not_called_damaged(
+    splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.save(splits, tmp_path / "g")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    # The tests may run as a user whom nothing is forbidden, so the system's answer is played.
+    for target, name in ((Path, "read_text"), (Path, "stat"), (np, "load")):
+        with monkeypatch.context() as patch:
+            patch.setattr(target, name, refuse)
+            with pytest.raises(UnreadableFile, match="cannot be read: Permission denied") as caught:
+                folder.load(tmp_path / "g")
+        assert "allowed" in (caught.value.hint or "")
 
 
 def test_damage_is_noticed(splits: Splits, tmp_path: Path) -> None:

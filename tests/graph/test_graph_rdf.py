@@ -126,12 +126,17 @@ def test_statements_about_statements_are_counted(file: File) -> None:
         ("g.nt", "\n\n<a> <http://a/b> <http://a/b> .\n", 3),
         ("g.nt", b"<http://a/b> <http://a/b> <http://a/\xff> .\n", 1),
         ("g.nt", "<http://a/b> <http://a/b> <http://a/b> <http://a/g> .\n", 1),
+        ("g.nt", "<http://a/b> <http://a/b> <http://a/b> .\n\n" + 2 * "<http://a/b> <http://a/b> <http://a/b .\n", 3),
         ("g.nq", "<http://a/b> <http://a/b> <http://a/b> <http://a/g> .\n\n<http://a/b> <http://a/b> 1 .\n", 3),
         ("g.ttl", "@prefix : <http://e/> .\n:a :b\n :c d .\n", 3),
         ("g.ttl", "@prefix : <http://e/> .\n:a :b :c .\n:a :b x:c .\n", 3),
         ("g.rdf", RDFXML.replace("</rdf:RDF>", "</rdf:RD>"), 15),
         ("g.rdf", RDFXML[: RDFXML.index("</rdf:RDF>")], None),
         ("g.rdf", RDFXML[: RDFXML.index("<e:length>") + 3], None),
+        ("g.rdf", RDFXML.replace("</rdf:RDF>", '<e:X rdf:about="http://e/a b"/>\n\n</rdf:RDF>'), 15),
+        ("g.rdf", RDFXML.replace("</rdf:RDF>", "<x:X/>\n\n</rdf:RDF>"), 15),
+        ("g.rdf", RDFXML.replace("</rdf:RDF>", "\n\n\n<e:X>\ntext</e:X>\n\n</rdf:RDF>"), 19),
+        ("g.rdf", RDFXML.replace("UTF-8", "ISO-8859-1"), 1),
         ("g.ttl", TURTLE[:-30], None),
     ],
 )
@@ -140,6 +145,8 @@ def test_bad_lines_are_named(file: File, name: str, content: str | bytes, line: 
     path = file(name, content)
     with pytest.raises(UnreadableFile, match=name) as caught:
         read_graph([path], fast=fast)
+    # One place, that in the file: the parser counts from where it was set to work.
+    assert "Parser error" not in caught.value.message
     if line is not None:
         assert isinstance(caught.value, BadLine)
         assert caught.value.line == line

@@ -186,6 +186,36 @@ def test_parquet_names_in_every_form_of_text(tmp_path: Path) -> None:
     assert "UTF-8" in (caught.value.hint or "")
 
 
+def test_literals_in_parquet_are_counted_and_left_out(tmp_path: Path) -> None:
+    rows = [
+        ("a", "r", "b"), ("a", "age", '"42"^^<http://www.w3.org/2001/XMLSchema#integer>'), ("b", "r", '"quoted"'),
+        ("a", "rdfs:label", '"Alpha"@en'), ("a", "note", '"two\nlines"@en'), ("c", "note", '"' + "x" * 70_000 + '"@en'),
+    ]  # fmt: skip
+    pq.write_table(pa.table(dict(zip("hrt", zip(*rows, strict=True), strict=True))), tmp_path / "g.parquet")
+    graph = read_graph([tmp_path / "g.parquet"])
+    assert named(graph) == {("a", "r", "b"), ("b", "r", '"quoted"')}
+    assert list(graph.vocabulary.entities) == ["a", "b", '"quoted"']
+    assert (graph.counts.literals, dict(graph.vocabulary.labels)) == (4, {0: "Alpha"})
+    pq.write_table(pa.table({"h": ["a"], "r": ["age"], "t": ['"42"^^xsd:int']}), tmp_path / "none.parquet")
+    with pytest.raises(BiqeError, match="no triple between entities"):
+        read_graph([tmp_path / "none.parquet"])
+
+
+def test_packed_parquet(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"h": ["a"], "r": ["r"], "t": ["b"]}), tmp_path / "g.parquet")
+    data = (tmp_path / "g.parquet").read_bytes()
+    (tmp_path / "g.parquet.gz").write_bytes(gzip.compress(data))
+    told: list[int] = []
+    assert named(read_graph([tmp_path / "g.parquet.gz"], advance=told.append)) == {("a", "r", "b")}
+    assert sum(told) == (tmp_path / "g.parquet.gz").stat().st_size
+    (tmp_path / "cut.parquet.gz").write_bytes(gzip.compress(data)[:-20])
+    with pytest.raises(UnreadableFile, match="damaged or truncated gzip"):
+        read_graph([tmp_path / "cut.parquet.gz"])
+    (tmp_path / "text.parquet.gz").write_bytes(gzip.compress(b"a\tr\tb\n"))
+    with pytest.raises(UnreadableFile, match="not a readable Parquet file"):
+        read_graph([tmp_path / "text.parquet.gz"])
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -368,6 +398,39 @@ def test_labels_option_stands_above_the_folder(file: File) -> None:
     assert dict(graph.vocabulary.labels) == {0: "New"}
 
 
+@pytest.mark.parametrize("name", ["labels.tsv", "labels.tsv.gz"])
+def test_labels_beside_the_files(file: File, name: str) -> None:
+    triples, text = file("g/facts.tsv", "a\tr\tb\n"), b"a\tAlpha\tthe first letter\n"
+    labels = file(f"g/{name}", gzip.compress(text) if name.endswith(".gz") else text)
+    # As a folder, as a file, and as the shell writes out g/*: what labels.tsv says is never a triple.
+    for paths in ([triples.parent], [triples], [triples, labels], [labels, triples]):
+        graph = read_graph(paths)
+        assert (named(graph), dict(graph.vocabulary.labels)) == ({("a", "r", "b")}, {0: "Alpha"}), paths
+        assert graph.counts.ignored_files == []
+    graph = read_graph([triples, labels], labels=file("mine.tsv", "a\tNew\n"))
+    assert dict(graph.vocabulary.labels) == {0: "New"}
+    assert dict(read_graph([triples], labels=file("mine.tsv", "b\tNew\n")).vocabulary.labels) == {1: "New"}
+    assert named(read_graph([labels])) == {("a", "Alpha", "the first letter")}  # it alone is what was asked for
+
+
+def test_a_labels_file_may_be_empty(file: File) -> None:
+    folder = file("g/facts.tsv", "a\tr\tb\n").parent
+    file("g/labels.tsv", "")
+    assert len(read_graph([folder]).vocabulary.labels) == 0
+    assert len(read_graph([folder], labels="/dev/null").vocabulary.labels) == 0
+
+
+def test_files_of_a_folder_that_are_not_read_are_listed(file: File) -> None:
+    folder = file("g/train.txt", "a\tr\tb\n").parent
+    for name in ("valid.txt", "entity2id.txt", "README.md", "labels.tsv", ".hidden", "raw/more.tsv"):
+        file(f"g/{name}", "a\tb\n" if name == "labels.tsv" else "b\tr\ta\n")
+    assert read_graph([folder]).counts.ignored_files == ["README.md", "entity2id.txt", "raw/"]
+    (folder / "valid.txt").unlink()
+    assert read_graph([folder]).counts.ignored_files == ["README.md", "entity2id.txt", "raw/"]
+    (folder / "train.txt").unlink()
+    assert read_graph([folder]).counts.ignored_files == ["README.md", "raw/"]
+
+
 @pytest.mark.parametrize("content", ["a\n", "a\tb\tc\td\n", "\tb\n"])
 def test_bad_labels(file: File, content: str) -> None:
     with pytest.raises(BadLine, match="line 2: a label line has 2 or 3 columns"):
@@ -392,6 +455,30 @@ def test_what_is_not_there_or_not_clear(file: File, tmp_path: Path) -> None:
         read_graph([])
     with pytest.raises(UnreadableFile, match="labels file"):
         read_graph([tmp_path / "g.dat"], format="tsv", labels=tmp_path / "none.tsv")
+    with pytest.raises(UnreadableFile, match="cannot be read"):
+        read_graph([tmp_path / ("long" * 100)])
+
+
+def test_a_given_format_reads_a_folder_whatever_the_names(file: File) -> None:
+    folder = file("g/train", "a\tr\tb\n").parent
+    file("g/valid.del", "b\tr\ta\n")
+    file("g/README.md", "not data")
+    with pytest.raises(UnreadableFile, match="holds no file to read") as caught:
+        read_graph([folder])
+    assert "--format" in (caught.value.hint or "")
+    graph = read_graph([folder], format="tsv")
+    assert (named(graph), named(graph, "valid")) == ({("a", "r", "b")}, {("b", "r", "a")})
+    assert graph.counts.ignored_files == ["README.md"]
+    parts = file("h/part-0", "a\tr\tb\n").parent
+    file("h/part-1", "b\tr\tc\n")
+    assert named(read_graph([parts], format="tsv")) == {("a", "r", "b"), ("b", "r", "c")}
+
+
+@pytest.mark.parametrize("name", ["valid", "validation", "val", "dev", "Valid"])
+def test_names_of_the_valid_split(file: File, name: str) -> None:
+    file("g/train.txt", "a\tr\tb\n")
+    graph = read_graph([file(f"g/{name}.txt", "b\tr\ta\n").parent])
+    assert (named(graph, "valid"), graph.counts.ignored_files) == ({("b", "r", "a")}, [])
 
 
 def test_folders_of_splits_must_be_clear(file: File) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import subprocess
 import sys
+import time
 import types
 from typing import Annotated
 
@@ -127,6 +129,18 @@ def test_out_of_memory_is_2(ends_with, capsys):
 def test_ctrl_c_is_130(ends_with, capsys):
     assert ends_with(raises(KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == "stopped: interrupted\n"
+
+
+def test_ctrl_c_where_nothing_can_be_raised_comes_again(ends_with, capsys):
+    def body():
+        ctypes.CFUNCTYPE(None)(raises(KeyboardInterrupt()))()  # C calls Python, which cannot raise through C
+        time.sleep(30)
+
+    before, start = sys.unraisablehook, time.monotonic()
+    assert ends_with(body) == 130
+    assert time.monotonic() - start < 20
+    assert capsys.readouterr().err == "stopped: interrupted\n"
+    assert sys.unraisablehook is before
 
 
 def test_a_command_chooses_its_exit_code(ends_with):

@@ -213,6 +213,13 @@ def test_bad_options_are_refused_with_their_value(option, value):
     assert str(value) in refusal.value.message
 
 
+def test_a_number_of_threads_is_refused_before_anything_is_walked(splits):
+    steps: list[str] = []
+    with pytest.raises(InvalidOption, match="threads must be 1 or more. Got 0"):
+        mine(splits, SMALL, threads=0, on_step=steps.append)
+    assert steps == []
+
+
 def test_unknown_options_are_refused():
     assert MineConfig.from_dict(SMALL.to_dict()) == SMALL
     with pytest.raises(InvalidOption, match="walks"):

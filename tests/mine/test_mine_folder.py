@@ -19,6 +19,7 @@ from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.mine import folder as mined_folder
 from biqe.mine.dataset import MineConfig, MinedSet, mine
+from biqe.mine.statistics import DEFINITIONS, ROWS
 
 SMALL = MineConfig(paths=60, dags=40, eval_paths=40, eval_dags=30)
 COLUMNS = ("node_offsets", "nodes", "gold", "roles", "edge_offsets", "edges", "kinds")
@@ -181,6 +182,18 @@ def test_damage_is_noticed(folder, damage, complaint):
         mined_folder.load(folder)
 
 
+def test_any_damage_to_the_head_of_an_array_is_noticed_or_harmless(folder):
+    path = folder / "valid.filters.split.values.npy"
+    data = path.read_bytes()
+    for place in range(128):
+        for byte in (0, ord("("), ord(","), 0xA1, 0xFF):
+            path.write_bytes(data[:place] + bytes([byte]) + data[place + 1 :])
+            try:
+                mined_folder.load(folder)
+            except UnreadableFile as error:
+                assert error.hint == "mine the set again"
+
+
 def test_a_folder_that_does_not_exist():
     with pytest.raises(UnreadableFile, match="does not exist"):
         mined_folder.load("no/such/set")
@@ -208,8 +221,22 @@ def test_the_command_prints_the_table_at_80_columns(run, mined, tmp_path):
     row = next(line.split() for line in lines if line.split()[:1] == ["DAGs"])
     assert row[1:] == [str(mined.statistics[split].dags) for split in ("train", "valid", "test")]
     assert next(line.split() for line in lines if line.split()[:1] == ["Paths"]) == ["Paths", "60", "-", "-"]
+    text = " ".join(result.stdout.split())
+    for title, name in ROWS:
+        assert f"{title}: {DEFINITIONS[name]}." in text
     loaded = mined_folder.load(tmp_path / "set")
     assert np.array_equal(loaded["train"].nodes, mined["train"].nodes)
+
+
+def test_the_command_says_which_split_gave_nothing(run, splits, tmp_path):
+    few = Splits(splits.vocabulary, splits.train, splits.valid[:1], splits.test)
+    graph_folder.save(few, tmp_path / "graph", force=True)
+    result = run("--out", str(tmp_path / "set"))
+    assert result.exit_code == 0, result.output
+    assert "note: the 1 triples of valid gave no query" in " ".join(result.output.split())
+    assert "triples of test gave no query" not in " ".join(result.output.split())
+    masks = next(line.split() for line in result.stdout.splitlines() if line.startswith("Avg. masks "))
+    assert masks[3] == "-" and float(masks[4]) > 1
 
 
 def test_the_command_prints_one_json_document(run, tmp_path):

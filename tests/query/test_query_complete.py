@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biqe.errors import BiqeError, UnknownName
+from biqe.graph.labels import Aliases
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bind_question import bind_question
 from biqe.query.complete import KEYWORDS, begins_clause, complete, complete_as_typed, is_finished, with_clauses
@@ -108,6 +109,15 @@ def test_what_is_offered_can_be_asked() -> None:
             query = parse_question(f"SELECT ?x {{ ?x {text} ?y FILTER(?x != {text}) }}", prefixes=prefixes)
             name = query.branches[0].patterns[0].relation
             assert name.replace("%20", " ") in {*vocabulary.entities, *vocabulary.relations}
+
+
+def test_further_labels_are_completed_too() -> None:
+    pairs = [(0, "Rhein"), (0, "le Rhin"), (2, "Bonna"), (1, "Big Apple")]
+    for aliases in (pairs, Aliases.of(pairs)):
+        town = Vocabulary(["Rhine", "New York", "Bonn"], ["r"], {2: "Bonn"}, None, aliases)
+        assert complete(":rhei", town) == [":Rhine"] and complete(":le", town) == [":Rhine"]
+        assert complete(":big", town) == ["<New%20York>"] and complete(":apple", town) == []
+        assert complete(":bon", town, limit=1) == [":Bonn"]
 
 
 def test_no_more_than_the_limit() -> None:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.answer.combine import Combined, combine, label_ranks, merge
+from biqe.answer.combine import Arrange, Combined, combine, merge
 from biqe.answer.config import AskConfig
 from biqe.answer.evidence import Evidence
 from biqe.answer.joint import joint_of
+from biqe.answer.order import by_keys
 from biqe.answer.predicted import Predictor, Restricted
 from biqe.answer.propose import LISTED_ROWS
-from biqe.answer.rank import closed
+from biqe.answer.rank import closed, together
 from biqe.errors import BiqeError, InvalidOption
 from biqe.exact.answers import MAX_ROWS, holds, tuples
 from biqe.exact.conditioned import passing
@@ -21,7 +22,6 @@ from biqe.exact.filters import Filters, columns_of
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bind_question import BoundBranch, BoundQuestion
 from biqe.query.bound import BoundQuery
-from biqe.query.question import PROBABILITY
 
 TOO_MANY = "the query has more matches on this graph than its conditions can be checked for"
 COUNTED_ROWS = 1_000
@@ -38,7 +38,7 @@ def rows_of(graph: Graph, question: BoundQuestion, predictor: Predictor | None, 
     if len(question.branches) > 1 and config.mode == "predicted":
         # A row that one side knows is no prediction of another; so known rows are looked up, and dropped at the end.
         asked = replace(listed, mode="both")
-    merged = merge(_sides(graph, question, predictor, asked), asked)
+    merged = merge(graph, _sides(graph, question, predictor, asked), asked, _arrange(question))
     if asked is not listed:
         merged = _taken(merged, np.zeros(0, np.int64), np.arange(len(merged.predicted)))
         merged = replace(merged, known_capped=False)
@@ -55,9 +55,13 @@ def _sides(
     graph: Graph, question: BoundQuestion, predictor: Predictor | None, config: AskConfig, *, with_links: bool = True
 ) -> list[Combined]:
     """Each side of a UNION answered; none proposes what another knows."""
+    arrange = _arrange(question)
     if len(question.branches) == 1 or predictor is None or config.mode == "known":
-        return [combine(graph, branch, predictor, config, with_links=with_links) for branch in question.branches]
-    known = [combine(graph, branch, None, config).known for branch in question.branches]
+        return [
+            combine(graph, branch, predictor, config, with_links=with_links, arrange=arrange)
+            for branch in question.branches
+        ]
+    known = [combine(graph, branch, None, config, arrange=arrange).known for branch in question.branches]
     return [
         combine(
             graph,
@@ -66,44 +70,32 @@ def _sides(
             config,
             with_links=with_links,
             known_elsewhere=np.concatenate([*known[:number], *known[number + 1 :]]),
+            arrange=arrange,
         )  # fmt: skip
         for number, branch in enumerate(question.branches)
     ]
 
 
+def _arrange(question: BoundQuestion) -> Arrange | None:
+    """How ORDER BY puts known rows in order, whose probability is 1; None where the question has none."""
+    if not question.order:
+        return None
+    return lambda graph, rows: by_keys(graph, rows, np.ones(len(rows)), question.columns, question.order)
+
+
 def _arranged(graph: Graph, rows: Combined, question: BoundQuestion, top: int | None) -> Combined:
-    """The rows by ORDER BY, known and predicted ones each among themselves, then cut by OFFSET, LIMIT and ``top``."""
-    known, predicted = np.arange(len(rows.known)), np.arange(len(rows.predicted))
-    if question.order or len(question.branches) > 1:
-        known = _ordered(graph, rows.known, np.ones(len(rows.known)), question)
+    """The rows, known ones as they are and predicted ones by ORDER BY, cut by OFFSET, LIMIT and ``top``."""
+    predicted: NDArray[np.integer] = np.arange(len(rows.predicted))
     if question.order:
-        predicted = _ordered(graph, rows.predicted, rows.probabilities, question)
+        predicted = by_keys(graph, rows.predicted, rows.probabilities, question.columns, question.order)
     start = question.offset
     stop = None if question.limit is None else start + question.limit
-    count = len(known)
+    count = len(rows.known)
     shown = np.arange(count + len(predicted))[start:stop]
     cut = rows.known_complete and int((shown < count).sum()) == count
     capped = rows.known_capped and (stop is None or stop > count)
-    taken = _taken(rows, known[shown[shown < count]], predicted[shown[shown >= count][:top] - count])
+    taken = _taken(rows, shown[shown < count], predicted[shown[shown >= count][:top] - count])
     return replace(taken, known_complete=cut, known_capped=capped)
-
-
-def _ordered(
-    graph: Graph, rows: NDArray[np.int32], chances: NDArray[np.float64], question: BoundQuestion
-) -> NDArray[np.int64]:
-    """Places of the rows in the question's order; by label where it says nothing, or nothing more."""
-    if len(rows) == 0 or rows.shape[1] == 0:
-        return np.arange(len(rows))
-    ranks = label_ranks(graph, rows)
-    keys: list[NDArray[np.floating] | NDArray[np.integer]] = []
-    for key in question.order:
-        if key.variable == PROBABILITY and PROBABILITY.name not in question.columns:
-            values: NDArray[np.floating] | NDArray[np.integer] = chances
-        else:
-            values = ranks[:, question.columns.index(key.variable.name)]
-        keys.append(-values if key.descending else values)
-    # lexsort takes the last key first.
-    return np.lexsort([*ranks.T[::-1], *keys[::-1]])
 
 
 def _taken(rows: Combined, known: NDArray[np.integer], predicted: NDArray[np.integer]) -> Combined:
@@ -178,6 +170,8 @@ class Counted:
     """Matches that the graph holds: exact."""
     expected: float | None
     """Matches beyond them that the model expects: the sum of their probabilities; None where no model was asked."""
+    remark: str = ""
+    """What to know about how these were found."""
 
 
 def count(graph: Graph, question: BoundQuestion, predictor: Predictor | None, config: AskConfig) -> Counted:
@@ -191,10 +185,11 @@ def count(graph: Graph, question: BoundQuestion, predictor: Predictor | None, co
         return Counted(known, None)
     asked = replace(config, mode="both", top=COUNTED_ROWS)
     if distinct:
-        found = [merge(_sides(graph, question, predictor, asked, with_links=False), asked)]
+        found = [merge(graph, _sides(graph, question, predictor, asked, with_links=False), asked)]
     else:
         found = [combine(graph, branch, predictor, asked, with_links=False) for branch in question.branches]
-    return Counted(known, float(sum(side.probabilities.sum() for side in found)))
+    expected = float(sum(side.probabilities.sum() for side in found))
+    return Counted(known, expected, together([side.remark for side in found]))
 
 
 def _known_rows(graph: Graph, branch: BoundBranch) -> NDArray[np.int32]:

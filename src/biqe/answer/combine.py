@@ -5,18 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biqe.answer.config import JOINT, MODES, AskConfig
 from biqe.answer.evidence import Evidence, IdLink
+from biqe.answer.order import by_label
 from biqe.answer.predicted import Predictor
 from biqe.answer.propose import propose
-from biqe.exact.answers import tuples
+from biqe.answer.rank import together
+from biqe.errors import BiqeError
+from biqe.exact.answers import MAX_ROWS, tuples
 from biqe.exact.conditioned import passing
 from biqe.exact.filters import Filters
 from biqe.graph.knowledge_graph import Graph
@@ -33,6 +35,8 @@ KNOWN_ROWS = 100_000
 """Known rows that are kept; a query with more of them says so."""
 
 Rows = NDArray[np.int32]
+Arrange = Callable[[Graph, Rows], NDArray[np.integer]]
+"""Places of the rows in the order that somebody wants them in."""
 
 
 @dataclass(frozen=True)
@@ -61,22 +65,25 @@ class Combined:
     """Side of the UNION that each known and each predicted row comes from; None where there is one side only."""
     known_capped: bool = False
     """Whether there are known rows beyond those that are read: not because LIMIT leaves them out."""
+    remark: str = ""
+    """What a user has to know about how the predicted rows were found, if anything."""
 
 
 def combine(
     graph: Graph, query: BoundQuery | BoundBranch, predictor: Predictor | None, config: AskConfig, *,
-    known_elsewhere: Rows | None = None, with_links: bool = True,
+    known_elsewhere: Rows | None = None, with_links: bool = True, arrange: Arrange | None = None,
 ) -> Combined:  # fmt: skip
     """Known rows from ``graph``, then predicted rows that it does not hold, the most probable first.
 
     LIMIT counts both; known rows are served first. Without a predictor there are known rows only. Rows in
     ``known_elsewhere``, those of other sides of a UNION, are not predicted. Without links, nobody weighs the witnesses
-    of predicted rows, and missing links have no probability.
+    of predicted rows, and missing links have no probability. ``arrange`` puts known rows in order; left out, they are
+    in alphabetical order.
     """
     branch = query if isinstance(query, BoundBranch) else BoundBranch(query, query)
     limit = branch.query.limit
     filters = Filters(branch.filters, graph.vocabulary)
-    known, wide, complete = _known(graph, branch, filters, is_shown=config.mode != "predicted")
+    known, wide, complete = _known(graph, branch, filters, arrange, is_shown=config.mode != "predicted")
     capped = not complete and config.mode != "predicted"
     if config.mode != "predicted" and limit is not None and len(known) > limit:
         known, wide, complete = known[:limit], None if wide is None else wide[:limit], False
@@ -91,31 +98,45 @@ def combine(
             known_capped=capped,
         )  # fmt: skip
     elsewhere = known[:0] if known_elsewhere is None else known_elsewhere
-    found = propose(graph, branch, filters, predictor, config, wanted, known, wide, complete, elsewhere, with_links)
+    predicted, chances, evidence, links, marginals, behind, remark = propose(
+        graph, branch, filters, predictor, config, wanted, known, wide, complete, elsewhere, with_links
+    )
     shown = slice(None) if config.mode == "both" else slice(0)
     return Combined(
-        known[shown], complete, *found[:-1], None if wide is None else wide[shown], None if wide is None else found[-1],
-        known_capped=capped,
+        known[shown], complete, predicted, chances, evidence, links, marginals, None if wide is None else wide[shown],
+        None if wide is None else behind, known_capped=capped, remark=remark,
     )  # fmt: skip
 
 
-def _known(graph: Graph, branch: BoundBranch, filters: Filters, *, is_shown: bool) -> tuple[Rows, Rows | None, bool]:
-    """Known rows, in alphabetical order where they are shown; the wide rows behind them; and whether these are all."""
-    arranged = by_label if is_shown else _as_they_are
+def _known(
+    graph: Graph, branch: BoundBranch, filters: Filters, arrange: Arrange | None, *, is_shown: bool
+) -> tuple[Rows, Rows | None, bool]:
+    """Known rows, in order where they are shown; the wide rows behind them; and whether these are all."""
+    arrange = arrange if is_shown else None
+    # The first rows of an order are the first of all rows, so all of them are looked at.
+    most = KNOWN_ROWS if arrange is None else MAX_ROWS
+    width = len(branch.query.targets)
     if branch.is_plain:
         # One row more than wanted tells whether there are more.
-        rows = tuples(graph, branch.query, limit=KNOWN_ROWS + 1)
-        return arranged(graph, rows[:KNOWN_ROWS]), None, len(rows) <= KNOWN_ROWS
-    width = len(branch.query.targets)
-    passed, complete = passing(graph, branch.wide, filters, width, limit=KNOWN_ROWS)
-    passed = arranged(graph, passed)
-    return np.ascontiguousarray(passed[:, :width]), passed, complete
+        rows = tuples(graph, branch.query, limit=most + 1)
+        rows, complete = rows[:most], len(rows) <= most
+    else:
+        rows, complete = passing(graph, branch.wide, filters, width, limit=most)
+    if arrange is not None and not complete:
+        raise BiqeError(
+            f"the query has too many known rows to put in order; at most {most:,} are",
+            hint="leave ORDER BY out, or fix one of its variables",
+        )
+    if is_shown:
+        complete = complete and len(rows) <= KNOWN_ROWS
+        rows = rows[(arrange or by_label)(graph, rows[:, :width])[:KNOWN_ROWS]]
+    return np.ascontiguousarray(rows[:, :width]), None if branch.is_plain else rows, complete
 
 
-def merge(sides: Sequence[Combined], config: AskConfig) -> Combined:
+def merge(graph: Graph, sides: Sequence[Combined], config: AskConfig, arrange: Arrange | None = None) -> Combined:
     """The sides of a UNION together: a known row once, a predicted row with its best probability, if it is not known.
 
-    Known rows of later sides come after those of earlier ones; ``arrange`` orders them.
+    Known rows of all sides are put in one order, as those of each side are.
     """
     if len(sides) == 1:
         return sides[0]
@@ -123,7 +144,10 @@ def merge(sides: Sequence[Combined], config: AskConfig) -> Combined:
     for number, side in enumerate(sides):
         for place, row in enumerate(side.known.tolist()):
             known.setdefault(tuple(row), (number, place))
-    shown = dict(islice(known.items(), KNOWN_ROWS))
+    rows = np.array(list(known), np.int32).reshape(-1, sides[0].known.shape[1])
+    shown = (arrange or by_label)(graph, rows)[:KNOWN_ROWS]
+    found = list(known.values())
+    places = [found[place] for place in shown.tolist()]
     # In predicted mode known rows are not shown, and each side has left out its own only.
     best: dict[tuple[int, ...], tuple[float, int, int]] = {}
     for number, side in enumerate(sides):
@@ -135,22 +159,22 @@ def merge(sides: Sequence[Combined], config: AskConfig) -> Combined:
     links: dict[IdLink, float] = {}
     for side in sides:
         links |= side.link_probabilities
-    width = sides[0].known.shape[1]
     return Combined(
-        np.array(list(shown), np.int32).reshape(-1, width),
-        all(side.known_complete for side in sides) and len(shown) == len(known),
-        np.array([row for row, _ in ordered], np.int32).reshape(-1, width),
+        rows[shown],
+        all(side.known_complete for side in sides) and len(shown) == len(rows),
+        np.array([row for row, _ in ordered], np.int32).reshape(-1, rows.shape[1]),
         np.array([chance for _, (chance, _, _) in ordered]),
         [sides[number].evidence[place] for _, (_, number, place) in ordered],
         links,
         _best_marginals(sides),
-        _wide(list(shown.values()), [(side.known, side.known_wide) for side in sides]),
+        _wide(places, [(side.known, side.known_wide) for side in sides]),
         _wide([found[1:] for _, found in ordered], [(side.predicted, side.predicted_wide) for side in sides]),
         branches=(
-            np.array([number for number, _ in shown.values()], np.int64),
+            np.array([number for number, _ in places], np.int64),
             np.array([number for _, (_, number, _) in ordered], np.int64),
         ),
-        known_capped=any(side.known_capped for side in sides) or len(shown) < len(known),
+        known_capped=any(side.known_capped for side in sides) or len(shown) < len(rows),
+        remark=together([side.remark for side in sides]),
     )
 
 
@@ -173,23 +197,3 @@ def _best_marginals(sides: Sequence[Combined]) -> NDArray[np.float32] | None:
         return None
     best = np.maximum.reduce(tables)
     return best - np.logaddexp.reduce(best, axis=1, keepdims=True)
-
-
-def by_label(graph: Graph, rows: Rows) -> Rows:
-    """The rows in alphabetical order of what is shown for them."""
-    if len(rows) == 0 or rows.shape[1] == 0:
-        return rows
-    return rows[np.lexsort(label_ranks(graph, rows).T[::-1])]
-
-
-def _as_they_are(_: Graph, rows: Rows) -> Rows:
-    return rows
-
-
-def label_ranks(graph: Graph, rows: Rows) -> NDArray[np.int64]:
-    """For each entity of the rows, its place in the alphabet of what is shown, whatever its capitals."""
-    ids, places = np.unique(rows, return_inverse=True)
-    labels = [graph.vocabulary.label(int(entity)).casefold() for entity in ids]
-    rank = np.empty(len(ids), np.int64)
-    rank[sorted(range(len(ids)), key=labels.__getitem__)] = np.arange(len(ids))
-    return rank[places.reshape(rows.shape)]

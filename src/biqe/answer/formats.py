@@ -149,7 +149,7 @@ def _verdict(answers: Answers, width: int) -> str:
         )
     else:
         said = "no, the graph does not hold it"
-    lines = [f"{source}{said}, {answers.seconds:.2f} s", *chosen(answers.model, answers.why)]
+    lines = [f"{source}{said}, {answers.seconds:.2f} s", *chosen(answers.model, answers.why), *remarked(answers.note)]
     for row in answers:
         held, missing = answers.id_links(row)
         for word, links in (("holds  ", held), ("missing", missing)):

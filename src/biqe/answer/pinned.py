@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from biqe.answer.joint import Joint, Tuples
 from biqe.answer.predicted import Predictor, Restricted
-from biqe.answer.rank import Found, rank
+from biqe.answer.rank import Found, rank, together
 from biqe.exact.filters import Filters
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import BoundQuery
@@ -56,7 +56,7 @@ def _either(found: list[Found], count: int) -> Found:
     best = best[np.sort(first)[:count]]
     with np.errstate(divide="ignore"):
         mixed = np.log(np.exp([part.marginals for part in found]).mean(axis=0)).astype(np.float32)
-    return Found(rows[best], chances[best], mixed)
+    return Found(rows[best], chances[best], mixed, remark=together([part.remark for part in found]))
 
 
 def _rank_allowed(
@@ -80,7 +80,8 @@ def _rank_allowed(
     )
     chances = np.concatenate([part.probabilities for part in found])
     best = np.lexsort((*tuples.T[::-1], -chances))[:count]
-    return Found(tuples[best], chances[best], _mixed(found, column, allowed[query.names[node]]))
+    mixed = _mixed(found, column, allowed[query.names[node]])
+    return Found(tuples[best], chances[best], mixed, remark=together([part.remark for part in found]))
 
 
 def _pinnable(query: BoundQuery, allowed: Allowed) -> int | None:

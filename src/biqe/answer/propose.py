@@ -25,9 +25,9 @@ LISTED_ROWS = 2_000
 """Predicted rows that conditions on several variables are evaluated on."""
 
 Rows = NDArray[np.int32]
-Proposal = tuple[Rows, NDArray[np.float64], list[Evidence], dict[IdLink, float], NDArray[np.float32], Rows]
-"""Predicted rows with all that goes with them: the fields of Combined from ``predicted`` to ``marginals``, and the wide
-rows."""
+Proposal = tuple[Rows, NDArray[np.float64], list[Evidence], dict[IdLink, float], NDArray[np.float32], Rows, str]
+"""Predicted rows with all that goes with them: the fields of Combined from ``predicted`` to ``marginals``, the wide
+rows, and what to know about how they were found."""
 
 
 def propose(
@@ -84,7 +84,7 @@ def propose(
         evidence = [finder.evidence(row) for row in found.tuples[kept].tolist()]
     wide = found.tuples[kept]
     rows_ = np.ascontiguousarray(wide[:, :width])
-    return rows_, found.probabilities[kept], evidence, used, found.marginals[:width], wide
+    return rows_, found.probabilities[kept], evidence, used, found.marginals[:width], wide, found.remark
 
 
 def _threshold(branch: BoundBranch, predictor: Predictor, coverage: float) -> float:

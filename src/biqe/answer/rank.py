@@ -54,6 +54,8 @@ class Found:
     """(T, E) log-probabilities of each target alone."""
     log_shares: NDArray[np.float64] | None = None
     """(n,) the model's own figures before calibration; None where the query was asked in pieces."""
+    remark: str = ""
+    """What a user has to know about how the rows were found, if anything."""
 
 
 def rank(graph: Graph, query: BoundQuery, predictor: Predictor, exclude: Tuples, count: int, joint: Joint) -> Found:
@@ -105,7 +107,14 @@ def _in_pieces(
     if not np.isfinite(marginals.max(axis=1)).all():
         return _nothing(marginals)
     ranked = product(marginals, exclude, count=count, injective=joint.injective)
-    return _found(predictor, query, ranked, marginals, len(exclude))
+    found = _found(predictor, query, ranked, marginals, len(exclude))
+    return replace(found, remark=_one_by_one(query, predictor))
+
+
+def _one_by_one(query: BoundQuery, predictor: Predictor) -> str:
+    *first, last = [f"?{query.names[node]}" if query.names else f"unknown {node}" for node in query.targets]
+    return (f"{', '.join(first)} and {last} were asked for one by one and their probabilities multiplied, because "
+            f"{predictor.name} cannot predict them together")  # fmt: skip
 
 
 def _alone(query: BoundQuery, target: int) -> BoundQuery:
@@ -123,6 +132,7 @@ def _apart(
     marginals = np.zeros((len(query.targets), graph.entity_count), np.float32)
     lists: list[tuple[list[int], list[Listed], list[Listed]]] = []
     factor, all_hold = 1.0, True
+    remarks: list[str] = []
     for part in parts:
         piece = _piece(query, part)
         columns = [column for column, node in enumerate(query.targets) if node in part]
@@ -133,6 +143,7 @@ def _apart(
             continue
         known, found = _known_and_ranked(graph, piece, predictor, count, joint)
         marginals[columns] = found.marginals
+        remarks.append(found.remark)
         predicted = list(zip(found.probabilities.tolist(), map(tuple, found.tuples.tolist()), strict=True))
         lists.append((columns, [(1.0, tuple(row)) for row in known.tolist()], predicted))
     excluded = set(map(tuple, exclude.tolist()))
@@ -148,7 +159,8 @@ def _apart(
         if tuple(row) not in excluded:
             rows.append(row)
             chances.append(chance * factor)
-    return Found(np.array(rows, np.int32).reshape(-1, len(query.targets)), np.array(chances), marginals)
+    tuples_ = np.array(rows, np.int32).reshape(-1, len(query.targets))
+    return Found(tuples_, np.array(chances), marginals, remark=together(remarks))
 
 
 def _known_and_ranked(
@@ -280,7 +292,13 @@ def _rechecked(
         np.array([row for row, _ in ordered], np.int32).reshape(-1, len(query.targets)),
         np.array([chance for _, chance in ordered]),
         found.marginals[: len(query.targets)],
+        remark=found.remark,
     )
+
+
+def together(remarks: Sequence[str]) -> str:
+    """Several remarks as one, each said once."""
+    return "; ".join(dict.fromkeys(filter(None, remarks)))
 
 
 def weights(graph: Graph, links: Sequence[IdLink], predictor: Predictor) -> NDArray[np.float64]:

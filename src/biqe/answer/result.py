@@ -14,6 +14,7 @@ from biqe.answer import formats
 from biqe.answer.combine import KNOWN, PREDICTED, AskConfig, Combined
 from biqe.answer.evidence import EvidenceFinder, IdLink
 from biqe.answer.marginals import Distribution
+from biqe.answer.rank import together
 from biqe.answer.rows import Rows, data_frame
 from biqe.exact.answers import answers
 from biqe.graph.knowledge_graph import Graph
@@ -140,8 +141,13 @@ class Answers(Rows[Row]):
     """SELECT, or ASK: then there is one row without variables, or none."""
     why: str = ""
     """Why this model answered, where there was a choice."""
-    note: str = ""
-    """What to know about the probabilities, if anything."""
+    told: str = ""
+    """What whoever asked has to say about the probabilities, if anything."""
+
+    @property
+    def note(self) -> str:
+        """What to know about the probabilities, if anything."""
+        return together([self.rows.remark, self.told])
 
     @property
     def variables(self) -> tuple[str, ...]:

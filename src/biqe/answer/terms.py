@@ -169,7 +169,7 @@ class TermTable(Rows[TermRow]):
         if self.holds is not None:
             return {**head, "form": "ASK", "holds": self.holds}
         rows = [{"values": row.values, "status": row.status, "probability": row.probability} for row in self]
-        head |= {"note": self.note} if self.note else {}
+        head |= {name: text for name, text in (("why", self.why), ("note", self.note)) if text}
         return {**head, "variables": list(self.variables), "complete": self.complete, "rows": rows}
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -220,10 +220,11 @@ class TermTable(Rows[TermRow]):
         if self.holds is not None:
             return f"{source}{'yes, the graph holds it' if self.holds else 'no, the graph does not hold it'}{end}\n"
         if self.model is not None:
-            counted = f"counted in the graph, and expected by {formats.visible(self.model)}"
+            counted = "counted in the graph, and " if self.known_count else ""
+            counted += f"expected by {formats.visible(self.model)}"
         else:
             counted = f"{len(self):,}{'' if self.complete else ' or more'} row{'' if len(self) == 1 else 's'}"
-        lines = [f"{source}{counted}{end}", *formats.chosen(self.model, self.why)]
+        lines = [f"{source}{counted}{end}", *formats.chosen(self.model, self.why), *formats.remarked(self.note)]
         if self.terms:
             lines += ["", *self._lines(width, most)]
         if len(self) > most:
@@ -308,6 +309,8 @@ def _turtle(term: Term) -> str:
     if term.datatype == formats.XSD + "integer" and re.fullmatch(r"[+-]?[0-9]+", term.value):
         return term.value
     escaped = term.value.replace("\\", "\\\\").replace('"', '\\"')
+    for character, letter in (("\t", "t"), ("\n", "n"), ("\r", "r")):
+        escaped = escaped.replace(character, "\\" + letter)
     escaped = re.sub("[\x00-\x1f\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04X}", escaped)
     plain = term.datatype in (None, formats.XSD + "string")
     return f'"{escaped}"' + (f"@{term.language}" if term.language else "" if plain else f"^^<{term.datatype}>")

@@ -11,10 +11,13 @@ import errno
 import importlib
 import os
 import shutil
+import signal
 import sys
 import textwrap
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -165,7 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _prepare_streams()
     try:
-        code = _run(arguments)
+        with _interrupts_come_again():
+            code = _run(arguments)
         sys.stdout.flush()
         return code
     except typer.TyperException as error:  # unknown command or option, missing or malformed value
@@ -207,6 +211,31 @@ def _prepare_streams() -> None:
         # A name outside the terminal's encoding must not stop an answer half-way.
         if hasattr(getattr(sys, name), "reconfigure"):
             getattr(sys, name).reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def _interrupts_come_again() -> Iterator[None]:
+    """Ctrl-C in a place where nothing can be raised, such as numba's compiler calling back, comes again soon after.
+
+    Python reports such an exception to ``sys.unraisablehook`` and goes on as if nothing had happened.
+    """
+    before, timers = sys.unraisablehook, list[threading.Timer]()
+
+    def hook(lost: Any) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            before(lost)
+            return
+        timers.append(threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)))
+        timers[-1].daemon = True
+        timers[-1].start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+        for timer in timers:
+            timer.cancel()
 
 
 def _run(arguments: list[str]) -> int:

@@ -116,12 +116,14 @@ class Shell:
 
     def _row(self, words: list[str]) -> Any:
         rows = 0 if self._last is None else len(self._last)
+        if rows == 0:
+            what = "there is no answer yet" if self._last is None else "the last answer has no row"
+            raise InvalidOption(f"{what} to explain", hint="ask something first, then: explain 1")
         if len(words) != 1 or not words[0].isdecimal() or not 1 <= int(words[0]) <= rows:
+            got = f"Got {' '.join(words)!r}" if words else "Got none"
             raise InvalidOption(
-                f"'explain' wants the number of a row of the last answer, 1 to {rows}. Got {' '.join(words)!r}"
-                if rows
-                else "there is no answer yet to explain",
-                hint="ask something first, then: explain 1",
+                f"'explain' wants the number of a row of the last answer, 1 to {rows:,}. {got}",
+                hint="as in: explain 1",
             )
         return self._last[int(words[0]) - 1]
 

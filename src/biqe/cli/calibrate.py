@@ -70,6 +70,7 @@ def calibrate(
     from biqe.evaluate.calibration import picture
     from biqe.evaluate.sample import sampled
     from biqe.knowledge_base import open as open_knowledge_base
+    from biqe.locate import EMBEDDED
     from biqe.models import store
     from biqe.models.store import write_whole
 
@@ -77,12 +78,19 @@ def calibrate(
         raise InvalidOption(f"--split must be valid or train; test queries are held out. Got {split!r}")
     if joint not in JOINT:
         raise InvalidOption(f"--joint must be one of {', '.join(JOINT)}. Got {joint!r}")
+    if out is not None and (out.is_dir() or not out.parent.is_dir()):
+        # Before minutes of asking, rather than after them.
+        why = "it is a folder" if out.is_dir() else f"there is no folder {out.parent}"
+        raise InvalidOption(f"--out {out} cannot be written: {why}", hint="name a file in a folder that exists")
     if threads is not None:
         torch.set_num_threads(threads)
     base = open_knowledge_base(run, graph=graph)
     if base.model_folder is None:
         raise InvalidOption(f"{run} is a graph without a model, so there is nothing to calibrate",
                             hint=f"train one with: biqe train {run} --out RUN")  # fmt: skip
+    if run.as_posix() in EMBEDDED:
+        raise InvalidOption(f"{run} is part of biqe itself, and its model is not written to",
+                            hint=f"train one of your own, biqe train {run} --out RUN, and calibrate that")  # fmt: skip
     loaded = store.load(base.model_folder)
     queries = _queries(query_set, split, run, data, loaded.vocabulary)
     if limit is not None:
@@ -102,8 +110,8 @@ def calibrate(
     found = calibrated_on(listed, seed=seed, decode=joint, top=top)
     drawing = picture({"before, all rows": found.before["all"], "after, all rows": found.after["all"],
                        "after, first rows": found.after["first"]})  # fmt: skip
-    write_whole(out if out is not None else base.model_folder / "calibration.svg", drawing.svg())
     place = fitting.save(found.calibration, base.model_folder)
+    write_whole(out if out is not None else base.model_folder / "calibration.svg", drawing.svg())
     if json:
         print_json({
             **found.calibration.to_json(),
@@ -139,7 +147,7 @@ def _tables(found: Calibrated) -> None:
     from biqe.cli._console import table
 
     report = found.calibration.report
-    names = {"all": "all listed rows", "first": "first rows"}
+    names = {"all": "all listed rows", "first": "first rows", "1 targets": "1 target"}
     table(
         ["rows", "number", "true", "ECE before", "ECE after"],
         [
@@ -152,7 +160,13 @@ def _tables(found: Calibrated) -> None:
         table(
             ["answer sets", "stated", "found", "rows, median", "queries"],
             [
-                (f"{part['targets']} targets", part["stated"], part["found"], part["median_rows"], part["queries"])
+                (
+                    f"{part['targets']} target{'s' if part['targets'] != 1 else ''}",
+                    part["stated"],
+                    part["found"],
+                    part["median_rows"],
+                    part["queries"],
+                )
                 for part in report["coverage"]
             ],
             title="how often a set holds the missing answer",

@@ -61,8 +61,8 @@ def import_graph(
     """Read graph files into a graph folder, which every other command takes.
 
     Formats go by extension, .gz after it is looked through: .tsv .txt .csv .nt .nq .ttl .trig .rdf .parquet. A folder
-    with train, valid and test files keeps these splits and takes labels from its labels.tsv. Any other input is split
-    at random into 90 % train, 5 % valid and 5 % test, with every entity and relation kept in train.
+    with train, valid and test files keeps these splits; other files in it are ignored and listed. Any other input is
+    split at random into 90 % train, 5 % valid and 5 % test, with every entity and relation kept in train.
 
         biqe import FB15k-237/ --out kg/fb15k237
         biqe import facts.nt.gz more.ttl --out kg/facts --split 0.1,0.1 --seed 7
@@ -71,8 +71,9 @@ def import_graph(
     TSV and CSV have the columns subject, relation, object; a header (head,relation,tail or subject,predicate,object,
     source,relation,target, from,rel,to, h,r,t or s,p,o) may give them in another order. Lines that start with # are
     comments. Literals stay out of the graph and are counted, in TSV those written as "Rhein"@de or "42"^^<type>; a
-    plain "Rhine" in TSV is a name with its quotation marks. rdfs:label becomes the label of an entity. A file may be a
-    pipe, or - for standard input, with --format; Parquet and RDF/XML must be files.
+    plain "Rhine" in TSV is a name with its quotation marks. Labels of entities come from rdfs:label, and from a
+    labels.tsv beside the files. A file may be a pipe, or - for standard input, with --format; Parquet and RDF/XML must
+    be files.
     """
     from biqe.cli._console import print_json, progress
     from biqe.graph.files import find_sources
@@ -113,7 +114,8 @@ def _show_import(out_folder: Path, imported: Imported) -> None:
     manifest = imported.manifest
     counts: dict[str, Any] = manifest["source"]["counts"]
     triples: dict[str, int] = manifest["triples"]
-    total = sum(triples.values())
+    # As biqe stats counts them: a triple that several of the given splits hold is one.
+    total = len(imported.splits["complete"].triples) if imported.how_split == "given" else sum(triples.values())
     out.print(
         f"{out_folder}: {manifest['entities']:,} entities, {manifest['relations']:,} relations, {total:,} triples"
     )
@@ -138,6 +140,8 @@ def _show_import(out_folder: Path, imported: Imported) -> None:
             out.print(f"  {counts[key]:>10,}  {what}")
     if counts["ignored_columns"]:
         out.print(f"  ignored columns: {', '.join(counts['ignored_columns'])}")
+    if counts["ignored_files"]:
+        out.print(f"  ignored files: {_listed(counts['ignored_files'])}")
     default = manifest["prefixes"].get("")
     if default:
         out.print(f"  in queries, :Name stands for <{default}Name>", soft_wrap=True)
@@ -145,11 +149,24 @@ def _show_import(out_folder: Path, imported: Imported) -> None:
         if imported.how_split != "none" and not triples[name]:
             err.print(f"note: the {name} split is empty")
     from biqe.graph.statistics import unseen_entities
+    from biqe.graph.triples import contains
 
-    unseen = {name: len(unseen_entities(imported.splits, name)) for name in ("valid", "test")}
+    splits = imported.splits
+    unseen = {name: len(unseen_entities(splits, name)) for name in ("valid", "test")}
     if any(unseen.values()):
         shown = ", ".join(f"{count:,} of {name}" for name, count in unseen.items())
         err.print(f"note: entities without a triple in train: {shown}; they are kept")
+    if imported.how_split == "given":
+        repeated = {name: int(contains(splits.train, splits[name].triples).sum()) for name in ("valid", "test")}
+        if any(repeated.values()):
+            shown = ", ".join(f"{count:,} of {name}" for name, count in repeated.items())
+            err.print(f"note: triples that train holds, too: {shown}; mining queries needs splits that do not overlap")
+
+
+def _listed(names: list[str], most: int = 8) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def stats(graph: _Graph, json: _Json = False) -> None:
@@ -168,14 +185,15 @@ def stats(graph: _Graph, json: _Json = False) -> None:
     place = graph_place(graph)
     splits = folder.load(place)
     found = statistics(splits)
+    hub = found.degrees.most_entity  # -1 in a graph without entities, which no file can give but a program can write
     if json:
         from dataclasses import asdict
 
         report = asdict(found)
-        report["degrees"]["most_entity"] = splits.vocabulary.entities[found.degrees.most_entity]
+        report["degrees"]["most_entity"] = splits.vocabulary.entities[hub] if hub >= 0 else None
         print_json({"folder": graph, **report})
         return
-    _show_statistics(graph, found, splits.vocabulary.label(found.degrees.most_entity))
+    _show_statistics(graph, found, splits.vocabulary.label(hub) if hub >= 0 else "-")
 
 
 def _show_statistics(name: str, found: Statistics, hub: str) -> None:
@@ -197,7 +215,7 @@ def _show_statistics(name: str, found: Statistics, hub: str) -> None:
         if part.unseen_relations:
             out.print(f"relations of {part.name} without a triple in train: {part.unseen_relations:,}")
     degrees = found.degrees
-    out.print(f"degree: mean {degrees.mean:,.1f}, median {degrees.median:,.0f}, most {degrees.most:,} ({hub})")
+    out.print(f"degree: mean {degrees.mean:,.1f}, median {degrees.median:,.10g}, most {degrees.most:,} ({hub})")
     if degrees.isolated:
         out.print(f"entities without a triple: {degrees.isolated:,}")
     most = max((count for _, _, count in degrees.histogram), default=1) or 1

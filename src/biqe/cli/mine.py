@@ -56,7 +56,7 @@ def mine(
     from biqe.cli._console import out as stdout
     from biqe.graph import folder as graph_folder
     from biqe.mine import dataset, folder
-    from biqe.mine.statistics import DEFINITIONS, statistics_rows
+    from biqe.mine.statistics import DEFINITIONS, ROWS, statistics_rows
 
     config = MineConfig(
         recipe=recipe, seed=seed, paths=paths, dags=dags, eval_paths=eval_paths, eval_dags=eval_dags,
@@ -76,8 +76,15 @@ def mine(
         ["", *mined.queries],
         [[title, *cells] for title, cells in statistics_rows(mined.statistics)],
     )
-    for title, key in (("Avg. masks", "average_masks"), ("Avg. length", "average_length")):
+    for title, key in ROWS:
         stdout.print(f"{title}: {DEFINITIONS[key]}.")
+    for split, queries in mined.queries.items():
+        if len(queries) == 0:
+            more = "" if recipe == "paths" else ", and --recipe paths needs fewer of them"
+            err.print(
+                f"note: the {len(splits[split].triples):,} triples of {split} gave no query; a larger share of the "
+                f"graph for {split} has more walks{more}"
+            )
     for split, count in mined.leakage.answerable_from_train.items():
         if count:
             err.print(f"note: {count:,} queries of {split} hold in the training triples alone")

@@ -76,21 +76,47 @@ class Filters:
         return np.logical_or.reduce(found) if len(found) == len(parts) else None
 
     def _holds(self, condition: Condition, columns: Columns, count: int) -> Passed:
+        """(count,) whether the condition holds of each row."""
+        return self._judged(condition, columns, count)[0]
+
+    def _judged(self, condition: Condition, columns: Columns, count: int) -> tuple[Passed, Passed]:
+        """(count,) whether the condition holds of each row, and whether it does not; neither is SPARQL's type error,
+        which the STR of a blank node is."""
         if isinstance(condition, AllOf | AnyOf):
-            parts = [self._holds(part, columns, count) for part in condition.parts]
-            return np.logical_and.reduce(parts) if isinstance(condition, AllOf) else np.logical_or.reduce(parts)
+            parts = [self._judged(part, columns, count) for part in condition.parts]
+            # Any part that fails makes all of them fail; any part that holds is enough for any of them.
+            all_, any_ = (0, 1) if isinstance(condition, AllOf) else (1, 0)
+            every = np.logical_and.reduce([np.ones(count, bool), *(part[all_] for part in parts)])
+            some = np.logical_or.reduce([np.zeros(count, bool), *(part[any_] for part in parts)])
+            return (every, some) if isinstance(condition, AllOf) else (some, every)
         if isinstance(condition, Not):
-            return ~self._holds(condition.part, columns, count)
+            return self._judged(condition.part, columns, count)[::-1]
         if isinstance(condition, OneOf):
-            found = np.zeros(count, bool)
+            found, is_other = np.zeros(count, bool), np.ones(count, bool)
             for option in condition.options:
-                found |= self._compared(condition.term, "=", option, columns, count)
-            return ~found if condition.negated else found
+                holds, fails = self._judged(Compare(condition.term, "=", option), columns, count)
+                found, is_other = found | holds, is_other & fails
+            return (is_other, found) if condition.negated else (found, is_other)
+        has_text = ~np.logical_or.reduce([np.zeros(count, bool), *self._textless(condition, columns, count)])
         if isinstance(condition, Compare):
-            return self._compared(condition.left, condition.operator, condition.right, columns, count)
+            passed = self._compared(condition.left, condition.operator, condition.right, columns, count)
+            return passed & has_text, ~passed & has_text
         term = condition.term if isinstance(condition, IsIri) else condition.text
         of = self._judge(condition)
-        return self._by_entity(self._ids(term.term if isinstance(term, NameOf) else term, columns, count), of)
+        passed = self._by_entity(self._ids(term.term if isinstance(term, NameOf) else term, columns, count), of)
+        return passed & has_text, ~passed & has_text
+
+    def _textless(self, condition: Compare | Matches | Holds | IsIri, columns: Columns, count: int) -> list[Passed]:
+        """For each STR of the condition, (count,) where it is that of a blank node."""
+        if isinstance(condition, Compare):
+            operands: tuple[Operand, ...] = (condition.left, condition.right)
+        else:
+            operands = (condition.term if isinstance(condition, IsIri) else condition.text,)
+        named = [operand.term for operand in operands if isinstance(operand, NameOf)]
+        return [self._by_entity(self._ids(term, columns, count), self._are_blank) for term in named]
+
+    def _are_blank(self, ids: NDArray[np.integer]) -> Passed:
+        return np.array([name.startswith("_:") for name in self._read(ids)[0].plain], bool)
 
     def _compared(self, left: Operand, operator: str, right: Operand, columns: Columns, count: int) -> Passed:
         if isinstance(left, Variable | Entity) and isinstance(right, Variable | Entity):
@@ -119,7 +145,7 @@ class Filters:
     def _judge(self, condition: Matches | Holds | IsIri) -> Callable[[NDArray[np.integer]], Passed]:
         """A function from entities to whether the condition holds for each."""
         if isinstance(condition, IsIri):
-            return lambda ids: np.array([not name.startswith("_:") for name in self._read(ids)[0].plain], bool)
+            return lambda ids: ~self._are_blank(ids)
         found = _found(condition)
 
         def judge(ids: NDArray[np.integer]) -> Passed:
@@ -131,11 +157,11 @@ class Filters:
         return judge
 
     def _read(self, ids: NDArray[np.integer]) -> tuple[_Texts, _Texts]:
-        """Names and labels of entities; those of the last ones are kept, for many conditions ask about the same."""
+        """Names of entities, and what is shown for them; kept, for many conditions ask about the same entities."""
         if self._last is None or not np.array_equal(self._last[0], ids):
             entities, vocabulary = ids.tolist(), self._vocabulary
             names = _Texts([vocabulary.entities[entity] for entity in entities])
-            self._last = ids, (names, _Texts([vocabulary.labels.get(entity, "") for entity in entities]))
+            self._last = ids, (names, _Texts([vocabulary.label(entity) for entity in entities]))
         return self._last[1]
 
     def _compile(self, condition: Condition) -> None:

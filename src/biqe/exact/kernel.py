@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from numba import njit
+from biqe.graph.compiled import compiled
 
-kernel = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
+kernel = compiled(nogil=True, error_model="numpy", _nrt=False)
 """For functions that allocate nothing. Without reference counts on the arrays that they are handed they run twice
 as fast; whoever calls them holds the arrays."""
 
-allocating_kernel = njit(cache=True, nogil=True, error_model="numpy")
+allocating_kernel = compiled(nogil=True, error_model="numpy")
 """For functions that make arrays."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from biqe.explain.explanation import Explanation
 
 MARGIN, LINE, SIZE, SMALL = 24.0, 18.0, 12.0, 11.0
+LARGE = 15.0
+"""Size of the title: one whose characters PNG pictures, too, draw as wide as they are."""
 NAME = 26
 """Columns of a name in a picture; longer ones lose their middle."""
 WIDTH = 96
@@ -53,7 +55,7 @@ class _Named:
 def draw(why: Explanation) -> Drawing:
     """The whole picture: a block for each view, one below the other."""
     title = text.headline(why)
-    blocks = [_paragraph(f"Why {words.cut(title, WIDTH - 4)}", is_bold=True, size=14.0)]
+    blocks = [_paragraph(words.cut(f"Why {title}" if why.targets else title, WIDTH), is_bold=True, size=LARGE)]
     blocks.append(_graph(why, *_facts(why)))
     if why.witness is not None:
         blocks += [_legend(why), _paragraph(text.about_witness(why))]

@@ -44,8 +44,8 @@ def write(why: Explanation, width: int) -> str:
 
 
 def headline(why: Explanation) -> str:
-    """The row, and what it is."""
-    row = ", ".join(shown(why.nodes[node]) for node in why.targets) or "Yes"
+    """The row, and what it is; an ASK has no row, only whether it holds."""
+    row = ", ".join(shown(why.nodes[node]) for node in why.targets) or "That it holds"
     model = words.visible(why.model) if why.model is not None else None
     if why.status == KNOWN:
         return f"{row}: known; the graph holds every fact that it needs"
@@ -170,13 +170,15 @@ def _witness(why: Explanation, witness: Witness, width: int) -> list[str]:
         pattern = why.patterns[link.pattern]
         ends = [why.nodes[node].entity or f"?{node}" for node in (pattern.subject, pattern.object)]
         same.setdefault((pattern.relation, *ends), []).append(link.pattern)
+    # The same fact may serve several patterns.
+    names = {numbers[0]: ", ".join(str(number + 1) for number in numbers) for numbers in same.values()}
+    widest = max(map(len, names.values()), default=0)
     for link in witness.links:
-        numbers = next(numbers for numbers in same.values() if link.pattern in numbers)
-        if link.pattern != numbers[0]:
-            continue  # the same fact serves several patterns
+        if link.pattern not in names:
+            continue
         chance = "" if link.is_stored or link.probability is None else words.probability(link.probability, 2)
         state = "stored" if link.is_stored else "missing"
-        first = f"  {', '.join(str(number + 1) for number in numbers)}  {state:<7}  {chance:>5}  "
+        first = f"  {names[link.pattern]:<{widest}}  {state:<7}  {chance:>5}  "
         lines += words.wrapped(filled(why, link.pattern), width, first=first)
     if not witness.is_complete:
         lines += words.wrapped("Not every choice of the hidden variables was tried; there may be a better one.", width)

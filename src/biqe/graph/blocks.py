@@ -22,9 +22,10 @@ Advance = Callable[[int], None]
 """Called with the number of bytes of the file on disk that were read since the last call."""
 
 STANDARD_INPUT = Path("/dev/stdin")
+GZIP = b"\x1f\x8b"
+"""How a gzip file begins."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
 _MAGIC = {
     b"PAR1": "Parquet",
     b"PK\x03\x04": "zip",
@@ -97,7 +98,7 @@ class Input(io.RawIOBase):
         if not head:
             self._disk.close()
             raise UnreadableFile(f"{path} is empty", hint="was it written, or fetched, to its end?")
-        self._packed = head.startswith(_GZIP)
+        self._packed = head.startswith(GZIP)
         if path.suffix.lower() == ".gz" and not self._packed:
             self._disk.close()
             raise UnreadableFile(

@@ -38,6 +38,8 @@ class Counts:
     """Labels of names that are no entity of the graph."""
     ignored_columns: list[str] = field(default_factory=list)
     """Named columns beside the three of a triple."""
+    ignored_files: list[str] = field(default_factory=list)
+    """What stands in a folder that was given, and is not read."""
 
 
 class LabelBook:

@@ -2,7 +2,8 @@
 
 The format follows from the file's extension; ``.gz`` after it is looked through. A folder that holds ``train``, and
 ``valid`` or ``test`` or both, keeps these splits; one with ``train`` alone is a graph without splits, and an empty
-``valid`` or ``test`` counts as none; any other folder is read file by file. ``-`` is the standard input.
+``valid`` or ``test`` counts as none; any other folder is read file by file. ``-`` is the standard input. A
+``labels.tsv`` beside what is read, or named together with it, holds labels, not triples.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from biqe.errors import InvalidOption, UnreadableFile
 from biqe.graph.blocks import STANDARD_INPUT, blocks
+from biqe.graph.whole_folder import cannot_be_read
 
 FORMATS = {
     "tsv": (".tsv", ".txt", ".tab"),
@@ -30,9 +32,11 @@ RDF_FORMATS = frozenset({"ntriples", "nquads", "turtle", "trig", "rdfxml"})
 _READ_TWICE = frozenset({"parquet", "rdfxml"})
 """Formats that are not read from start to end in one go, as a pipe must be."""
 
-SPLIT_NAMES = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
+SPLIT_NAMES = {
+    "train": "train", "valid": "valid", "validation": "valid", "val": "valid", "dev": "valid", "test": "test",
+}  # fmt: skip
 """Stem of a file -> the split it holds."""
-LABELS_FILE = "labels.tsv"
+LABELS_FILES = ("labels.tsv", "labels.tsv.gz")
 
 _BY_EXTENSION = {extension: name for name, extensions in FORMATS.items() for extension in extensions}
 
@@ -54,6 +58,8 @@ class Sources:
     files: tuple[Source, ...]
     labels: tuple[Path, ...]
     has_splits: bool
+    ignored: tuple[Path, ...] = ()
+    """What stands in the given folders and is not read; hidden files apart."""
 
     @property
     def size(self) -> int | None:
@@ -103,29 +109,40 @@ def find_sources(
         )
     given = [_place(path) for path in paths]
     for path in given:
-        if not path.exists():
+        if not _exists(path):
             raise UnreadableFile(f"{path} does not exist", hint=_nearest(path))
-    label_files = [_place(labels)] if labels is not None else []
-    if labels is not None and (not label_files[0].exists() or label_files[0].is_dir()):
+    chosen = [_place(labels)] if labels is not None else []
+    if labels is not None and (not _exists(chosen[0]) or chosen[0].is_dir()):
         raise UnreadableFile(
-            f"labels file {labels} does not exist", hint=_nearest(label_files[0]) or "give the file after --labels"
+            f"labels file {labels} does not exist", hint=_nearest(chosen[0]) or "give the file after --labels"
         )
+    # Named together with triples, as dir/*.tsv names it, it holds labels; alone, it is what there is to read.
+    named = [path for path in given if path.name in LABELS_FILES and not path.is_dir()]
+    if len(named) == len(given):
+        named = []
 
     files: list[Source] = []
+    beside: list[Path] = []
+    ignored: list[Path] = []
     split_folders: list[Path] = []
     for path in given:
+        if path in named:
+            continue
         if not path.is_dir():
             files.append(Source(path, forced or _known_format(path), "train"))
             _check_pipe(files[-1])
+            beside += [path.parent / name for name in LABELS_FILES] if path.name not in LABELS_FILES else []
             continue
-        if labels is None and (path / LABELS_FILE).is_file():
-            label_files.append(path / LABELS_FILE)
-        inside = _readable_files(path, forced)
+        beside += [path / name for name in LABELS_FILES]
+        inside, other = _readable_files(path, forced)
         splits = _splits_among(path, inside)
         if len(splits) > 1:
             split_folders.append(path)
         files.extend(splits or inside)
-    if split_folders and len(given) > 1:
+        ignored += other
+        if splits:
+            ignored += [source.path for source in inside if SPLIT_NAMES.get(_stem(source.path)) is None]
+    if split_folders and len(given) - len(named) > 1:
         raise InvalidOption(
             f"{split_folders[0]} has splits of its own (train, valid, test) and cannot be joined with other inputs",
             hint="import it alone, or name its files one by one to join them into one graph without splits",
@@ -133,7 +150,19 @@ def find_sources(
     repeated = {source.path.resolve() for source in files}
     if len(repeated) < len(files):
         raise InvalidOption("a file is given twice: every file may be named once", hint="leave one of them out")
-    return Sources(tuple(files), tuple(label_files), bool(split_folders))
+    if labels is None:
+        named += [path for path in beside if path.is_file()]
+    # The last label of a name stands, so what --labels chooses comes last.
+    label_files = {path.resolve(): path for path in (*named, *chosen)}
+    return Sources(tuple(files), tuple(label_files.values()), bool(split_folders), tuple(sorted(ignored)))
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is such a file or folder; UnreadableFile where one may not even ask."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise cannot_be_read(path, error) from error
 
 
 def _place(path: str | Path) -> Path:
@@ -153,35 +182,44 @@ def _known_format(path: Path) -> str:
     if found is None:
         known = ", ".join(extension for extensions in FORMATS.values() for extension in extensions)
         raise UnreadableFile(
-            f"{path}: the extension tells no format; known are {known}, and .gz after any but Parquet",
+            f"{path}: the extension tells no format; known are {known}, and .gz after any of them",
             hint=f"name the format with --format ({', '.join(FORMATS)})",
         )
     return found
 
 
-def _readable_files(folder: Path, forced: str | None) -> list[Source]:
-    """Files of ``folder`` with a known extension, by name; hidden files and labels.tsv are left alone."""
-    found = []
+def _readable_files(folder: Path, forced: str | None) -> tuple[list[Source], list[Path]]:
+    """Files of ``folder`` to read, and what else there is; by name, without labels and hidden files.
+
+    Files with a known extension are read. Where the format is given, so are splits with any other, or none; and all
+    files of a folder that has neither.
+    """
+    files: list[Path] = []
+    other: list[Path] = []
+    found: list[Source] = []
     try:
-        entries = sorted(folder.iterdir())
+        for path in sorted(folder.iterdir()):
+            if not path.name.startswith(".") and path.name not in LABELS_FILES:
+                (files if path.is_file() else other).append(path)
     except OSError as error:
         raise UnreadableFile(
             f"folder {folder} cannot be read: {error.strerror or error}", hint="are you allowed to read it?"
         ) from error
-    for path in entries:
-        if not path.is_file() or path.name.startswith(".") or path.name == LABELS_FILE:
-            continue
-        format = format_of(path)
+    for path in files:
+        format = format_of(path) or (forced if _stem(path) in SPLIT_NAMES else None)
         if format is not None:
             found.append(Source(path, forced or format, "train"))
+    if forced and not found:
+        found = [Source(path, forced, "train") for path in files]
     if not found:
         raise UnreadableFile(
             f"folder {folder} holds no file to read",
             hint="triples are read from "
             + ", ".join(f"*{extension}" for extensions in FORMATS.values() for extension in extensions[:1])
-            + "; a graph folder that biqe wrote needs no import",
+            + "; other names need --format, and a graph folder that biqe wrote needs no import",
         )
-    return found
+    read = {source.path for source in found}
+    return found, [path for path in (*files, *other) if path not in read]
 
 
 def _splits_among(folder: Path, files: list[Source]) -> list[Source]:

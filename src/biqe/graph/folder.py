@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tokenize
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,16 @@ from biqe.errors import UnreadableFile
 from biqe.graph.knowledge_graph import SPLITS, Splits
 from biqe.graph.labels import Aliases, Labels
 from biqe.graph.vocabulary import Names, Vocabulary
-from biqe.graph.whole_folder import MANIFEST, check_free, is_of_kind, write_folder, write_synced
+from biqe.graph.whole_folder import (
+    MANIFEST,
+    cannot_be_read,
+    check_free,
+    is_of_kind,
+    read_array,
+    read_manifest,
+    write_folder,
+    write_synced,
+)
 
 KIND = "biqe graph"
 VERSION = 1
@@ -51,7 +59,9 @@ def save(
     target = Path(folder)
     check_target(target, force=force)
     return write_folder(
-        target, lambda place: _write(splits, place, prefixes if prefixes is not None else {"": ""}, extra or {})
+        target,
+        lambda place: _write(splits, place, prefixes if prefixes is not None else {"": ""}, extra or {}),
+        replace=force,
     )
 
 
@@ -68,22 +78,12 @@ def is_graph_folder(folder: str | Path) -> bool:
 def load_manifest(folder: str | Path) -> dict[str, Any]:
     """The manifest of a graph folder; UnreadableFile if it is none, or one of another version."""
     place = Path(folder)
-    if not place.exists():
-        raise UnreadableFile(f"graph folder {place} does not exist", hint="make one with biqe import FILE --out FOLDER")
-    path = place / MANIFEST
-    if not path.is_file():
+    make = "make one with biqe import FILE --out FOLDER"
+    other = f"import it first: biqe import {place} --out FOLDER"
+    manifest = read_manifest(place, what="graph folder", make=make, other=other, damaged=_DAMAGED)
+    if manifest.get("kind") != KIND:
         raise UnreadableFile(
-            f"{place} is not a graph folder of biqe: it has no {MANIFEST}",
-            hint=f"import it first: biqe import {place} --out FOLDER",
-        )
-    try:
-        manifest = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UnreadableFile(f"{path} is damaged: {error}", hint=_DAMAGED) from error
-    if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
-        kind = manifest.get("kind") if isinstance(manifest, dict) else None
-        raise UnreadableFile(
-            f"{place} is not a graph folder of biqe: its manifest says kind {kind!r}, not {KIND!r}",
+            f"{place} is not a graph folder of biqe: its manifest says kind {manifest.get('kind')!r}, not {KIND!r}",
             hint="make a graph folder with biqe import FILE --out FOLDER",
         )
     if manifest.get("version") != VERSION:
@@ -190,8 +190,10 @@ def _checksum(path: Path) -> str:
 def _check_file(path: Path, facts: Mapping[str, Any], *, verify: bool) -> None:
     try:
         size = path.stat().st_size
-    except OSError as error:
+    except FileNotFoundError as error:
         raise UnreadableFile(f"{path} is missing: the graph folder is incomplete", hint=_DAMAGED) from error
+    except OSError as error:
+        raise cannot_be_read(path, error) from error
     if size != facts["bytes"]:
         raise _damaged(path, f"it has {size:,} bytes, its manifest says {facts['bytes']:,}")
     if verify and _checksum(path) != facts["sha256"]:
@@ -205,11 +207,7 @@ def _damaged(path: Path, what: str) -> UnreadableFile:
 def _array(folder: Path, name: str, dtype: str, columns: int | None = None) -> NDArray[Any]:
     """The array of that name: one row of ``dtype``, or rows of so many columns."""
     path = folder / f"{name}.npy"
-    try:
-        # Copy-on-write, not read-only: numba compiles a second version of every kernel for read-only arrays.
-        array = np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
-    except (OSError, ValueError, TypeError, SyntaxError, OverflowError, tokenize.TokenError) as error:
-        raise _damaged(path, str(error)) from error
+    array = read_array(path, damaged=_DAMAGED)
     tail = () if columns is None else (columns,)
     if array.dtype != dtype or array.ndim != 1 + len(tail) or array.shape[1:] != tail or not array.flags.c_contiguous:
         wanted = ", ".join(map(str, ("n", *tail)))

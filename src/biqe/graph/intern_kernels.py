@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from biqe.graph.compiled import compiled
 from biqe.graph.vocabulary import Names
 
 COUNT, USED = 0, 1
@@ -75,7 +76,7 @@ class HashInterner:
         return Names(self.table.blob[:used].copy(), self.table.offsets[: count + 1].copy())
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def has_room(table, names, size):  # type: ignore[no-untyped-def]
     """Whether ``names`` more names of ``size`` bytes in all fit."""
     return table.state[0] + names < len(table.offsets) - 1 and table.state[1] + size < len(table.blob)
@@ -95,7 +96,7 @@ def load_word(typing_context, data, place):  # type: ignore[no-untyped-def]
     return types.uint64(data, types.int64), generate
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def _hash(data, start, size):  # type: ignore[no-untyped-def]
     """32 bits over ``size`` bytes. The last word overlaps the one before it, so that nothing beyond is read."""
     value = np.uint64(0xCBF29CE484222325) ^ np.uint64(size)
@@ -115,7 +116,7 @@ def _hash(data, start, size):  # type: ignore[no-untyped-def]
     return value >> np.uint64(32)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def _same(a, a_start, b, b_start, size):  # type: ignore[no-untyped-def]
     if size < 8:
         for i in range(size):
@@ -131,7 +132,7 @@ def _same(a, a_start, b, b_start, size):  # type: ignore[no-untyped-def]
     return load_word(a, a_start + last) == load_word(b, b_start + last)  # type: ignore[call-arg]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def intern(table, data, start, stop):  # type: ignore[no-untyped-def]
     """Id of the bytes ``data[start:stop]``; the table must have room for them."""
     slots, offsets, blob, state = table.slots, table.offsets, table.blob, table.state
@@ -160,7 +161,7 @@ def intern(table, data, start, stop):  # type: ignore[no-untyped-def]
     return id_
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def intern_all(table, data, offsets, ids, first):  # type: ignore[no-untyped-def]
     """Ids of names ``first`` and following; the number of names that are done when the table is full."""
     for i in range(first, len(ids)):
@@ -170,7 +171,7 @@ def intern_all(table, data, offsets, ids, first):  # type: ignore[no-untyped-def
     return len(ids)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def rehash(slots, larger):  # type: ignore[no-untyped-def]
     """All entries of ``slots`` put into ``larger``, an array of zeros."""
     mask = np.uint64(len(larger) - 1)

@@ -100,8 +100,10 @@ class _Values(ValuesView[str]):
 def read_labels(path: Path, into: LabelBook) -> None:
     """A labels file: ``name TAB label``, or ``name TAB label TAB description``, one entity a line.
 
-    Blank lines and lines that start with ``#`` are skipped; an empty label stands for none.
+    Blank lines and lines that start with ``#`` are skipped; an empty label stands for none. A file may be empty.
     """
+    if path.stat().st_size == 0 and not path.is_fifo():
+        return
     for block in blocks(path):
         for line, text in enumerate(block.data.decode().split("\n"), block.first_line):
             text = text.removesuffix("\r")
@@ -113,6 +115,6 @@ def read_labels(path: Path, into: LabelBook) -> None:
                     path,
                     line,
                     f"a label line has 2 or 3 columns and a name in the first. Got {len(row)} columns: {text[:60]!r}",
-                    hint="write: name TAB label, or name TAB label TAB description",
+                    hint="write: name TAB label [TAB description]; or choose another file with --labels",
                 )
             into.set(row[0], row[1].strip(), row[2].strip() if len(row) == 3 else "")

@@ -57,7 +57,7 @@ def read_graph(
 ) -> ReadGraph:
     """The graph in files and folders.
 
-    ``format`` stands above the extensions, ``labels`` above the folder's labels.tsv. ``advance`` is told of every
+    ``format`` stands above the extensions, ``labels`` above a labels.tsv beside the files. ``advance`` is told of every
     few bytes read, for a progress bar. ``fast`` chooses the compiled scanners (by size where None); the result is
     the same. Refused: whatever cannot be read, with file and line, and an input without a single triple.
     """
@@ -65,6 +65,7 @@ def read_graph(
     if fast is None:
         fast = (sources.size or 0) >= FAST_FROM_BYTES
     into = _collector(fast, advance)
+    into.counts.ignored_files = [path.name + "/" * path.is_dir() for path in sources.ignored]
     for number, source in enumerate(sources.files):
         statements = into.counts.triples + into.counts.literals
         _read_file(source, into, scope=0 if sources.has_splits else number, fast=fast)

@@ -1,13 +1,18 @@
 """Parquet: three columns of names, one triple a row.
 
 The columns are found by name (see HEADERS of ``biqe.graph.read_table``); a file with exactly three columns is read in
-their order whatever they are called. Names may be strings in any of Arrow's forms, UTF-8 bytes, or integers.
+their order whatever they are called. Names may be strings in any of Arrow's forms, UTF-8 bytes, or integers. Literals
+are told from names, and labels kept, as in TSV. A file packed with gzip is unpacked to a temporary one first, since
+Parquet is not read from start to end.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +21,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from biqe.errors import UnreadableFile
-from biqe.graph.blocks import MAX_NAME_BYTES
+from biqe.graph.blocks import GZIP, MAX_NAME_BYTES, Input
 from biqe.graph.collect import Collector
 from biqe.graph.files import Source
-from biqe.graph.read_table import HEADERS
+from biqe.graph.read_table import HEADERS, take_literal
 
 _BATCH_ROWS = 1 << 18
 _IS_TEXT = [
@@ -36,13 +41,16 @@ def read_parquet(source: Source, into: Collector) -> None:
     try:
         if path.stat().st_size == 0:
             raise UnreadableFile(f"{path} is empty", hint="was it written, or fetched, to its end?")
-        with pq.ParquetFile(path) as file:
+        with ExitStack() as stack:
+            file = stack.enter_context(pq.ParquetFile(_unpacked(path, stack)))
             names = _columns(path, file.schema_arrow.names)
             into.counts.ignored_columns += [name for name in file.schema_arrow.names if name not in names]
             first_row = 1
             for batch in file.iter_batches(_BATCH_ROWS, columns=list(names)):
                 texts = [_texts(path, batch.column(name), name, first_row) for name in names]
-                into.add_rows(source.split, _rows(into, *texts))
+                texts = _without_literals(path, texts, first_row, into)
+                columns = [_names(path, column, name) for column, name in zip(texts, names, strict=True)]
+                into.add_rows(source.split, _rows(into, *columns))
                 first_row += len(batch)
         if into.advance is not None:
             into.advance(path.stat().st_size)
@@ -50,6 +58,18 @@ def read_parquet(source: Source, into: Collector) -> None:
         raise UnreadableFile(
             f"{path} is not a readable Parquet file: {error}", hint="is it whole, and is it Parquet? See --format"
         ) from error
+
+
+def _unpacked(path: Path, stack: ExitStack) -> Path | IO[bytes]:
+    """The file itself, or what gzip packed in it; that lives as long as ``stack``."""
+    with path.open("rb") as stream:
+        if stream.read(len(GZIP)) != GZIP:
+            return path
+    unpacked = stack.enter_context(tempfile.TemporaryFile())
+    with Input(path) as packed:
+        shutil.copyfileobj(packed, unpacked, 1 << 20)
+    unpacked.seek(0)
+    return unpacked
 
 
 def _columns(path: Path, present: list[str]) -> tuple[str, str, str]:
@@ -68,7 +88,7 @@ def _columns(path: Path, present: list[str]) -> tuple[str, str, str]:
 
 
 def _texts(path: Path, column: Any, name: str, first_row: int) -> Any:
-    """The column as a dictionary array of strings; refused are nulls, empty names and other types."""
+    """The column as strings; refused are nulls, empty names and other types."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -91,6 +111,24 @@ def _texts(path: Path, column: Any, name: str, first_row: int) -> Any:
         raise UnreadableFile(
             f"{path}, row {row:,}: column {name!r} is empty", hint="leave out the rows in which a name is missing"
         )
+    return column
+
+
+def _without_literals(path: Path, texts: list[Any], first_row: int, into: Collector) -> list[Any]:
+    """The columns without the rows whose object is a literal; these are counted, and labels among them kept."""
+    objects = texts[2]
+    likely = np.flatnonzero(pc.starts_with(objects, '"').to_numpy(zero_copy_only=False))
+    if not len(likely):
+        return texts
+    keep = np.ones(len(objects), bool)
+    rows = zip(likely.tolist(), *(column.take(pa.array(likely)).to_pylist() for column in texts), strict=True)
+    for row, subject, relation, object_ in rows:
+        keep[row] = not take_literal(path, first_row + row, subject, relation, object_, into)
+    return [column.filter(pa.array(keep)) for column in texts]
+
+
+def _names(path: Path, column: Any, name: str) -> Any:
+    """The column as a dictionary array; refused are names that are too long or hold what no name may."""
     encoded = column.dictionary_encode()
     longest = pc.max(pc.binary_length(encoded.dictionary)).as_py() or 0
     if longest > MAX_NAME_BYTES:

@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import IO, cast
 from xml.parsers import expat
 
 import pyoxigraph
@@ -41,7 +42,7 @@ def read_rdf(source: Source, into: Collector, *, scope: int = 0) -> None:
     else:
         with Input(source.path, into.advance) as stream:
             read_lines(source, io.BufferedReader(stream, 1 << 20), into, scope=scope, line_of=lambda line: line)
-        if source.format == "rdfxml" and (line := _xml_error_line(source.path, at_end_only=True)) is not None:
+        if source.format == "rdfxml" and (line := _xml_early_end(source.path)) is not None:
             # The RDF parser takes a document whose last tags are missing.
             raise BadLine(
                 source.path,
@@ -140,13 +141,17 @@ def _check_sizes(path: Path, columns: Iterable[list[str]]) -> None:
 
 
 def _bad_line(source: Source, error: SyntaxError, line_of: Callable[[int], int]) -> UnreadableFile:
-    message = re.sub(r"^Parser error at [^:]*: ", "", error.msg or str(error))
+    # Its place is that within a part of the file, and is told as that within the file. What it quotes may run over
+    # lines; an error is one paragraph.
+    message = " ".join(re.sub(r"^Parser error (?:at|between) [^:]*: ", "", error.msg or str(error)).split())
     line = error.lineno
     if line is None and source.format == "rdfxml":
-        line = _xml_error_line(source.path)
+        line = _rdfxml_error_line(source.path)
     hint = f"a checker for {source.format} shows more; if the file is of another format, name it with --format"
     if "No scheme found" in message:
         hint = "IRIs must be absolute; in Turtle and RDF/XML a base (@base, xml:base) makes relative ones so"
+    if "UTF-8" in message:
+        hint = "save the file as UTF-8, and let its first line say so, or nothing about an encoding"
     if line is None:
         return UnreadableFile(f"{source.path} is not valid {source.format}: {message}", hint=hint)
     return BadLine(source.path, line_of(line), f"not valid {source.format}: {message}", hint=hint)
@@ -172,15 +177,49 @@ def _true_line(data: bytes, line: int, format: RdfFormat) -> int:
     return found
 
 
-def _xml_error_line(path: Path, *, at_end_only: bool = False) -> int | None:
-    """Line of the first XML error, which the RDF parser does not tell; or only of an end that comes too early."""
+def _rdfxml_error_line(path: Path) -> int | None:
+    """Line of the first error in RDF/XML, which the parser does not tell: the last one that it was given."""
+    with Input(path) as stream:
+        lines = _OneByOne(io.BufferedReader(stream, 1 << 20))
+        try:
+            for _ in pyoxigraph.parse(cast("IO[bytes]", lines), RdfFormat.RDF_XML):
+                pass
+        except SyntaxError:
+            return lines.given
+    return None
+
+
+class _OneByOne(io.RawIOBase):
+    """The bytes of a stream, never more than one line at a time."""
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        super().__init__()
+        self._stream = stream
+        self._left = b""
+        self.given = 0
+        """Number of the line that was read from last, from 1."""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if not self._left:
+            self._left = self._stream.readline()
+            self.given += bool(self._left)
+        end = len(self._left) if size < 0 else size
+        data, self._left = self._left[:end], self._left[end:]
+        return data
+
+
+def _xml_early_end(path: Path) -> int | None:
+    """Line at which an XML document ends before its last element is closed; None where it does not."""
     parser = expat.ParserCreate()
     try:
         with Input(path) as stream:
             while data := stream.read(1 << 20):
                 parser.Parse(data, False)
-    except expat.ExpatError as error:
-        return None if at_end_only else error.lineno
+    except expat.ExpatError:
+        return None
     try:
         parser.Parse(b"", True)
     except expat.ExpatError as error:

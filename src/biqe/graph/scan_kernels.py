@@ -8,8 +8,8 @@ not plain are *deferred*: they name no entity, so they can wait for the end of t
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from biqe.graph.compiled import compiled
 from biqe.graph.intern_kernels import has_room, intern
 
 DONE, ODD, FULL = 0, 1, 2
@@ -43,7 +43,7 @@ _LABEL_END = np.frombuffer(b"label", np.uint8).copy()
 _LABEL = np.frombuffer(b"http://www.w3.org/2000/01/rdf-schema#label", np.uint8).copy()
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def _line_end(data, start):  # type: ignore[no-untyped-def]
     """Place of the line feed, or the end of the data."""
     end = start
@@ -52,7 +52,7 @@ def _line_end(data, start):  # type: ignore[no-untyped-def]
     return end
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def scan_tsv(data, entities, relations, rows, state, longest):  # type: ignore[no-untyped-def]
     """Read lines of ``data`` from ``state[POSITION]`` on into ``rows``."""
     position = state[POSITION]
@@ -108,14 +108,14 @@ def scan_tsv(data, entities, relations, rows, state, longest):  # type: ignore[n
     state[ROWS] = count
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def _skip_space(data, place, stop):  # type: ignore[no-untyped-def]
     while place < stop and (data[place] == _SPACE or data[place] == _TAB):
         place += 1
     return place
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _iri_end(data, start, stop):  # type: ignore[no-untyped-def]
     """Place of the ``>`` that ends the IRI after ``<`` at ``start``, or -1 if the IRI is not plain.
 
@@ -158,12 +158,12 @@ def _iri_end(data, start, stop):  # type: ignore[no-untyped-def]
     return -1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def _is_hex(byte):  # type: ignore[no-untyped-def]
     return 48 <= byte <= 57 or 65 <= byte <= 70 or 97 <= byte <= 102
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _node_end(data, start, stop):  # type: ignore[no-untyped-def]
     """Place after the blank node label that follows ``_:`` at ``start``, or -1 if it is not plain."""
     place = start + 2
@@ -179,7 +179,7 @@ def _node_end(data, start, stop):  # type: ignore[no-untyped-def]
     return place
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _literal_end(data, start, stop):  # type: ignore[no-untyped-def]
     """Place after the literal whose ``"`` is at ``start``, or -1 if it is not plain."""
     place = start + 1
@@ -213,7 +213,7 @@ def _literal_end(data, start, stop):  # type: ignore[no-untyped-def]
     return place
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def _next_line(data, place):  # type: ignore[no-untyped-def]
     """Start of the next line, if nothing but a full stop and spaces stands before it; else -1."""
     stop = len(data)
@@ -226,7 +226,7 @@ def _next_line(data, place):  # type: ignore[no-untyped-def]
     return place + 1 if place >= stop or data[place] == _LF else -1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def _graph_end(data, place, stop):  # type: ignore[no-untyped-def]
     """Place after a graph name at ``place``, ``place`` itself if there is none, -1 if it is not plain."""
     if place < stop and data[place] == _LESS:
@@ -237,7 +237,7 @@ def _graph_end(data, place, stop):  # type: ignore[no-untyped-def]
     return place
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def scan_rdf_lines(data, entities, relations, rows, deferred, state, longest, quads, scratch, prefix):  # type: ignore[no-untyped-def]
     """Read N-Triples, or with ``quads`` N-Quads, from ``state[POSITION]`` on into ``rows``.
 
@@ -324,7 +324,7 @@ def scan_rdf_lines(data, entities, relations, rows, deferred, state, longest, qu
     state[ROWS] = count
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def _has_return(data, start, stop):  # type: ignore[no-untyped-def]
     for place in range(start, stop):
         if data[place] == _CR:
@@ -332,7 +332,7 @@ def _has_return(data, start, stop):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def _is_label(data, start, stop):  # type: ignore[no-untyped-def]
     if stop - start != len(_LABEL):
         return False
@@ -342,7 +342,7 @@ def _is_label(data, start, stop):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def _ends_with_label(data, start, stop):  # type: ignore[no-untyped-def]
     """Whether a relation may be rdfs:label, however it is written: its last letters are ``label``, or ``label>``."""
     if stop > start and data[stop - 1] == _GREATER:
@@ -355,7 +355,7 @@ def _ends_with_label(data, start, stop):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def _node_or_iri_end(data, start, stop):  # type: ignore[no-untyped-def]
     """Place after a plain IRI or blank node at ``start``, else -1."""
     if data[start] == _LESS:
@@ -366,7 +366,7 @@ def _node_or_iri_end(data, start, stop):  # type: ignore[no-untyped-def]
     return -1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def _intern_node(entities, data, start, stop, scratch, prefix):  # type: ignore[no-untyped-def]
     """Id of the IRI without its brackets, or of the blank node as it is called among several files."""
     if data[start] == _LESS:

@@ -1,36 +1,58 @@
 """Folders that are written whole or not at all: what graph folders and mined sets have in common.
 
-A folder is filled beside its place under another name, synced, and moved into place; one that stood there is moved
-aside first and deleted last. A kill at any moment leaves the old folder or the new one.
+A folder is filled beside its place under another name, synced, and moved into place; one that stood there changes
+places with it and is deleted last. A kill at any moment leaves the old folder or the new one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import json
 import os
 import secrets
 import shutil
+import tokenize
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from biqe.errors import InvalidOption, RunFailed
+import numpy as np
+from numpy.typing import NDArray
+
+from biqe.errors import InvalidOption, RunFailed, UnreadableFile
 
 MANIFEST = "manifest.json"
 Written = TypeVar("Written")
 
+_AT_WORKING_FOLDER = -100
+_EXCHANGE = 2
+"""Arguments of renameat2, as Linux numbers them."""
 
-def write_folder(target: Path, write: Callable[[Path], Written]) -> Written:
-    """Let ``write`` fill a new folder, put it in the place ``target``, and return what ``write`` returned."""
-    temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}.new"
+
+def write_folder(target: Path, write: Callable[[Path], Written], *, replace: bool = True) -> Written:
+    """Let ``write`` fill a new folder, put it in the place ``target``, and return what ``write`` returned.
+
+    Where ``target`` is a link, the folder that it leads to is meant. Without ``replace``, a folder that somebody else
+    put there meanwhile stays.
+    """
+    place = Path(os.path.realpath(target))
+    temporary = place.parent / f".{place.name}.{secrets.token_hex(4)}.new"
     try:
         temporary.mkdir(parents=True)
         written = write(temporary)
-        _move(temporary, target)
+        _move(temporary, place, replace=replace)
     except OSError as error:
+        if not replace and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise InvalidOption(
+                f"{target} was written by somebody else meanwhile; it is left as it is",
+                hint="replace it with --force, or choose another --out",
+            ) from error
+        # numpy does not say why it could not write an array, only how much of it: "9 requested and 5 written".
+        reason = error.strerror or f"not all of it fitted ({error})"
         raise RunFailed(
-            f"{target} could not be written: {error.strerror or error}; what was there before is untouched",
+            f"{target} could not be written: {reason}; what was there before is untouched",
             hint="is the disk full, or the place read-only?",
         ) from error
     finally:
@@ -63,6 +85,44 @@ def is_of_kind(folder: str | Path, kind: str) -> bool:
     return isinstance(manifest, dict) and manifest.get("kind") == kind
 
 
+def read_manifest(folder: Path, *, what: str, make: str, other: str, damaged: str) -> dict[str, Any]:
+    """The manifest of a ``what``, such as a mined set; UnreadableFile if there is none.
+
+    Hints: how to ``make`` one where nothing is there, what to do with the ``other`` thing that is, or with a
+    ``damaged`` one.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if not os.path.lexists(folder):
+            raise UnreadableFile(f"{what} {folder} does not exist", hint=make) from error
+        raise UnreadableFile(f"{folder} is not a {what} of biqe: it has no {MANIFEST}", hint=other) from error
+    except OSError as error:
+        raise cannot_be_read(path, error) from error
+    except ValueError as error:
+        raise UnreadableFile(f"{path} is damaged: {error}", hint=damaged) from error
+    if not isinstance(manifest, dict):
+        raise UnreadableFile(f"{folder} is not a {what} of biqe: its {MANIFEST} holds no JSON object", hint=other)
+    return manifest
+
+
+def read_array(path: Path, *, damaged: str) -> NDArray[Any]:
+    """The array in ``path``, memory-mapped; UnreadableFile, with the hint ``damaged``, if it is none."""
+    try:
+        # Copy-on-write, not read-only: numba compiles a second version of every kernel for read-only arrays.
+        return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+    except OSError as error:
+        raise cannot_be_read(path, error) from error
+    except (ValueError, TypeError, EOFError, SyntaxError, OverflowError, tokenize.TokenError) as error:
+        raise UnreadableFile(f"{path} is damaged: {error}", hint=damaged) from error
+
+
+def cannot_be_read(path: Path, error: OSError) -> UnreadableFile:
+    """The error for a file that the system does not give out."""
+    return UnreadableFile(f"{path} cannot be read: {error.strerror or error}", hint="are you allowed to read it?")
+
+
 def write_synced(path: Path, write: Callable[[Any], object]) -> None:
     """Let ``write`` fill the file, and wait until it is on disk."""
     with path.open("wb") as stream:
@@ -71,16 +131,17 @@ def write_synced(path: Path, write: Callable[[Any], object]) -> None:
         os.fsync(stream.fileno())
 
 
-def _move(temporary: Path, target: Path) -> None:
-    if target.is_dir() and any(target.iterdir()):
-        aside = target.parent / f".{target.name}.{secrets.token_hex(4)}.old"
-        target.rename(aside)
-        try:
-            temporary.rename(target)
-        except OSError:
-            aside.rename(target)
-            raise
-        shutil.rmtree(aside, ignore_errors=True)
+def _move(temporary: Path, target: Path, *, replace: bool) -> None:
+    if replace and target.is_dir() and any(target.iterdir()):
+        if not _exchange(temporary, target):
+            aside = target.parent / f".{target.name}.{secrets.token_hex(4)}.old"
+            target.rename(aside)
+            try:
+                temporary.rename(target)
+            except OSError:
+                aside.rename(target)
+                raise
+            shutil.rmtree(aside, ignore_errors=True)
     else:
         temporary.rename(target)
     # The new name itself is on disk only after this; some file systems cannot do it, and lose nothing by it.
@@ -90,3 +151,12 @@ def _move(temporary: Path, target: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change places at one stroke; False where the system or the file system cannot."""
+    try:
+        swap = ctypes.CDLL(None).renameat2
+    except (OSError, AttributeError):
+        return False
+    return swap(_AT_WORKING_FOLDER, os.fsencode(one), _AT_WORKING_FOLDER, os.fsencode(other), _EXCHANGE) == 0

@@ -135,6 +135,8 @@ def mine(
     from biqe.mine.filters import with_filters
 
     config = config or MineConfig()
+    if threads < 1:
+        raise InvalidOption(f"threads must be 1 or more. Got {threads}", hint="--threads takes a number from 1 up")
     if config.paths == 0:
         raise EmptyResult("there is nothing to mine: with 0 paths there is no walk, and DAGs are made of walks, too",
                           hint=f"leave --paths out for {MineConfig.paths:,}, or give it a number above 0")  # fmt: skip

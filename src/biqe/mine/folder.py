@@ -21,7 +21,15 @@ from numpy.typing import NDArray
 from biqe.errors import BiqeError, InvalidOption, UnreadableFile, VocabularyMismatch
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.vocabulary import Vocabulary
-from biqe.graph.whole_folder import MANIFEST, check_free, write_folder, write_synced
+from biqe.graph.whole_folder import (
+    MANIFEST,
+    cannot_be_read,
+    check_free,
+    read_array,
+    read_manifest,
+    write_folder,
+    write_synced,
+)
 from biqe.mine.dataset import MineConfig, MinedSet
 from biqe.mine.leakage import Leakage
 from biqe.mine.statistics import DEFINITIONS, SplitStatistics
@@ -30,6 +38,8 @@ from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet
 
 KIND = "biqe mined set"
 VERSION = 1
+_MAKE = "make one with biqe mine GRAPH --out FOLDER"
+_DAMAGED = "mine the set again"
 _COLUMNS = {
     "node_offsets": np.int64, "nodes": np.int32, "gold": np.int32, "roles": np.int8,
     "edge_offsets": np.int64, "edges": np.int32, "kinds": np.int8,
@@ -43,7 +53,7 @@ def save(mined: MinedSet, folder: str | Path, *, force: bool = False) -> dict[st
     """
     target = Path(folder)
     check_target(target, force=force)
-    return write_folder(target, lambda place: _write(mined, place))
+    return write_folder(target, lambda place: _write(mined, place), replace=force)
 
 
 def check_target(folder: str | Path, *, force: bool = False) -> None:
@@ -54,15 +64,16 @@ def check_target(folder: str | Path, *, force: bool = False) -> None:
 def load_manifest(folder: str | Path) -> dict[str, Any]:
     """The manifest of a mined set; UnreadableFile if it is none, or one of another version."""
     place = Path(folder)
-    manifest = _manifest(place)
+    manifest = read_manifest(place, what="mined set", make=_MAKE, other=_MAKE, damaged=_DAMAGED)
     if manifest.get("kind") != KIND:
         raise UnreadableFile(
-            f"{place} is not a mined set of biqe: its manifest says kind {manifest.get('kind')!r}, not {KIND!r}"
+            f"{place} is not a mined set of biqe: its manifest says kind {manifest.get('kind')!r}, not {KIND!r}",
+            hint=_MAKE,
         )
     if manifest.get("version") != VERSION:
         raise UnreadableFile(
             f"{place} is a mined set of version {manifest.get('version')!r}; this program reads version {VERSION}",
-            hint="mine it again",
+            hint=_DAMAGED,
         )
     return manifest
 
@@ -94,7 +105,7 @@ def load(folder: str | Path, splits: Splits | None = None, *, vocabulary: Vocabu
             *sizes,
         )
     except (KeyError, TypeError, AttributeError, ValueError, InvalidOption) as error:
-        raise UnreadableFile(f"{place / MANIFEST} is damaged: {error}", hint="mine the set again") from error
+        raise UnreadableFile(f"{place / MANIFEST} is damaged: {error}", hint=_DAMAGED) from error
 
 
 def _write(mined: MinedSet, folder: Path) -> dict[str, Any]:
@@ -138,21 +149,6 @@ def _write(mined: MinedSet, folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _manifest(place: Path) -> dict[str, Any]:
-    if not place.exists():
-        raise UnreadableFile(f"mined set {place} does not exist", hint="make one with biqe mine GRAPH --out FOLDER")
-    path = place / MANIFEST
-    if not path.is_file():
-        raise UnreadableFile(f"{place} is not a mined set of biqe: it has no {MANIFEST}")
-    try:
-        manifest = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UnreadableFile(f"{path} is damaged: {error}") from error
-    if not isinstance(manifest, dict):
-        raise UnreadableFile(f"{path} is damaged: it holds no JSON object")
-    return manifest
-
-
 def _check_same(place: Path, what: str, stored: str, given: str) -> None:
     if stored != given:
         raise VocabularyMismatch(
@@ -164,17 +160,19 @@ def _check_same(place: Path, what: str, stored: str, given: str) -> None:
 def _check_file(path: Path, size: int) -> None:
     try:
         found = path.stat().st_size
+    except FileNotFoundError as error:
+        raise UnreadableFile(f"{path} is missing: the mined set is incomplete", hint=_DAMAGED) from error
     except OSError as error:
-        raise UnreadableFile(f"{path} is missing: the mined set is incomplete") from error
+        raise cannot_be_read(path, error) from error
     if found != size:
-        raise UnreadableFile(f"{path} is damaged: it has {found:,} bytes, its manifest says {size:,}")
+        raise UnreadableFile(f"{path} is damaged: it has {found:,} bytes, its manifest says {size:,}", hint=_DAMAGED)
 
 
 def _query_set(place: Path, split: str, facts: Mapping[str, Any], sizes: tuple[int, int]) -> QuerySet:
     columns = {name: _array(place, f"{split}.{name}", dtype) for name, dtype in _COLUMNS.items()}
     queries = QuerySet(**columns)  # type: ignore[arg-type]
     if problem := _problem(queries, sizes):
-        raise UnreadableFile(f"{place} is damaged: in the queries of {split}, {problem}", hint="mine the set again")
+        raise UnreadableFile(f"{place} is damaged: in the queries of {split}, {problem}", hint=_DAMAGED)
     filters = {
         graph: AnswerSets(
             _array(place, f"{split}.filters.{graph}.offsets", np.int64),
@@ -183,25 +181,23 @@ def _query_set(place: Path, split: str, facts: Mapping[str, Any], sizes: tuple[i
         for graph in facts["filters"]
     }
     if (len(queries), len(queries.target_nodes)) != (facts["queries"], facts["targets"]):
-        raise UnreadableFile(f"{place} is damaged: {split} does not have as many queries as its manifest says")
+        raise UnreadableFile(f"{place} is damaged: {split} does not have as many queries as its manifest says",
+                             hint=_DAMAGED)  # fmt: skip
     for graph, answers in filters.items():
         if not _are_offsets(answers.offsets, len(answers.values)):
-            raise UnreadableFile(f"{place} is damaged: the filters {graph!r} of {split} do not fit together")
+            raise UnreadableFile(f"{place} is damaged: the filters {graph!r} of {split} do not fit together",
+                                 hint=_DAMAGED)  # fmt: skip
     try:
         return queries.with_filters(**filters)
     except BiqeError as error:
-        raise UnreadableFile(f"{place} is damaged: {error.message}") from error
+        raise UnreadableFile(f"{place} is damaged: {error.message}", hint=_DAMAGED) from error
 
 
 def _array(place: Path, name: str, dtype: type) -> NDArray[Any]:
     path = place / f"{name}.npy"
-    try:
-        # Copy-on-write, not read-only: numba compiles a second version of every kernel for read-only arrays.
-        array = np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
-    except (OSError, ValueError) as error:
-        raise UnreadableFile(f"{path} is damaged: {error}") from error
+    array = read_array(path, damaged=_DAMAGED)
     if array.dtype != dtype or array.ndim != (2 if name.endswith(".edges") else 1):
-        raise UnreadableFile(f"{path} is damaged: it holds {array.ndim}-dimensional {array.dtype}")
+        raise UnreadableFile(f"{path} is damaged: it holds {array.ndim}-dimensional {array.dtype}", hint=_DAMAGED)
     return array
 
 

@@ -21,10 +21,19 @@ DEFINITIONS = {
     "paths": "path queries: source given, every other entity asked for",
     "dags": "DAG queries: branches that meet, and a tail",
     "average_masks": "[MASK] tokens a query; a target counts once on every path that it is on",
-    "average_targets": "different entities asked for a query",
+    "average_targets": "entities asked for a query; each counts once, however many paths it is on",
     "average_length": "tokens a query: entities, relations and masks of all its paths, shared ones repeated",
 }
 """How each row is counted. Averages run over triples, paths and DAGs of the split together."""
+ROWS = (
+    ("Triples", "triples"),
+    ("Paths", "paths"),
+    ("DAGs", "dags"),
+    ("Avg. masks", "average_masks"),
+    ("Avg. targets", "average_targets"),
+    ("Avg. length", "average_length"),
+)
+"""Rows of the table: how the paper calls them, and what they are called here."""
 _PATH, _DAG = KINDS.index("path"), KINDS.index("dag")
 
 
@@ -89,16 +98,16 @@ def branch_lengths(queries: QuerySet) -> NDArray[np.int64]:
 
 
 def statistics_rows(columns: Mapping[str, SplitStatistics]) -> list[tuple[str, list[object]]]:
-    """Name and cells of each row of the paper's table, a cell a split; None where the paper writes a dash."""
+    """Name and cells of each row of the paper's table, a cell a split; None where the paper writes a dash.
+
+    An average over nothing is a dash, too.
+    """
     rows: list[tuple[str, list[object]]] = []
-    for title, attribute in (("Triples", "triples"), ("Paths", "paths"), ("DAGs", "dags")):
-        rows.append((title, [getattr(column, attribute) or None for column in columns.values()]))
-    for title, attribute in (
-        ("Avg. masks", "average_masks"),
-        ("Avg. targets", "average_targets"),
-        ("Avg. length", "average_length"),
-    ):
-        rows.append((title, [f"{getattr(column, attribute):.2f}" for column in columns.values()]))
+    for title, name in ROWS:
+        values = [getattr(column, name) for column in columns.values()]
+        rows.append(
+            (title, [(f"{value:.2f}" if isinstance(value, float) else value) if value else None for value in values])
+        )
     return rows
 
 

@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
+
+from biqe.graph.compiled import compiled
 
 TILE_BYTES = 128 << 10
 """Points visited before the next box is taken; they should stay in a core's own cache."""
 
-_kernel: Any = njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+_kernel: Any = compiled(nogil=True, fastmath=True, error_model="numpy")
 
 
 @_kernel

@@ -76,7 +76,8 @@ class EncodedPlans:
         lost = np.flatnonzero(~is_anchor & (degrees == 0))
         if len(lost):
             row = int(np.searchsorted(queries.node_offsets, lost[0], side="right")) - 1
-            raise UnsupportedQuery(f"query {row:,} has a variable that no constant leads to, so no state can be made",
+            which = f"query {row:,}" if len(queries) > 1 else "the query"
+            raise UnsupportedQuery(f"{which} has a variable that no constant leads to, so no state can be made",
                                    hint="turn its edges with query.orient, or ask supports() first")  # fmt: skip
         depths = _depths(source, target, len(queries.nodes), int(np.diff(queries.node_offsets).max(initial=0)))
 

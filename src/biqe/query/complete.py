@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from urllib.parse import unquote
 
 import numpy as np
 
+from biqe.graph.labels import Aliases
 from biqe.graph.search import find, local_name
 from biqe.graph.vocabulary import Names, Vocabulary
 from biqe.query.ast import is_absolute, written
@@ -33,9 +35,9 @@ def complete(
 ) -> list[str]:
     """Ways to finish ``word``, the nearest first: each is text that a query may hold.
 
-    ``:Rh`` is finished with names of the graph, relations first, then entities whose name or label begins so;
-    ``wd:Q1`` with names of that namespace; ``<http://...`` with names that are IRIs; a bare word with keywords. Of a
-    path, the last step is finished.
+    ``:Rh`` is finished with names of the graph, relations first, then entities of which the name or any label begins
+    so; ``wd:Q1`` with names of that namespace; ``<http://...`` with names that are IRIs; a bare word with keywords.
+    Of a path, the last step is finished.
 
     >>> town = Vocabulary(["Rhine", "New York", "Bonn"], ["located_on", "rises_in"], {2: "Rheinstadt"})
     >>> complete(":r", town)
@@ -103,22 +105,36 @@ def _beginning(names: Names, start: bytes) -> Iterator[str]:
 
 
 def _names(vocabulary: Vocabulary, begun: str, namespace: str, limit: int) -> Iterator[str]:
-    """Relations, then entities, of the namespace, whose local name or label begins so, whatever its capitals."""
+    """Relations, then entities, of the namespace, whose local name or any label begins so, whatever its capitals."""
     folded = begun.casefold()
     for name in _starting(vocabulary.relations, namespace):
         if _begins(name, namespace, folded):
             yield name
     if not begun.strip():
         return  # every entity of the graph would fit
-    count = 0
     # Names that contain the text are found at once; those that begin with it come first among them.
-    for entity in find(vocabulary, begun, limit=4 * limit):
-        starts = _begins(entity.name, namespace, folded) or entity.label.casefold().startswith(folded)
-        if entity.name.startswith(namespace) and starts:
-            yield entity.name
-            count += 1
-            if count == limit:
-                return
+    found = [entity for entity in find(vocabulary, begun, limit=4 * limit) if entity.name.startswith(namespace)]
+    also = _with_alias(vocabulary, [entity.entity for entity in found], folded)
+    begin = (
+        entity.name
+        for entity in found
+        if _begins(entity.name, namespace, folded)
+        or entity.label.casefold().startswith(folded)
+        or entity.entity in also
+    )
+    yield from islice(begin, limit)
+
+
+def _with_alias(vocabulary: Vocabulary, entities: Sequence[int], folded: str) -> set[int]:
+    """Those of the entities that a further label of theirs begins so, whatever its capitals."""
+    aliases = vocabulary.aliases
+    if isinstance(aliases, Aliases):  # there may be millions, so only those of the entities are read
+        rows = np.flatnonzero(np.isin(aliases.entities, entities)).tolist()
+        pairs: Iterable[tuple[int, str]] = ((int(aliases.entities[row]), aliases.texts[row]) for row in rows)
+    else:
+        pairs = aliases
+    wanted = set(entities)
+    return {entity for entity, text in pairs if entity in wanted and text.casefold().startswith(folded)}
 
 
 def _starting(names: Names, namespace: str) -> Iterator[str]:

@@ -24,7 +24,7 @@ arguments their actions take, when they are first used. Two threads that do so a
 def grammar() -> ParserElement:
     """The query production of the subset."""
     # rdflib takes a third of a second to load: only those who ask a query wait for it.
-    from pyparsing import CaselessKeyword, Forward, OneOrMore, Optional, Suppress, ZeroOrMore
+    from pyparsing import CaselessKeyword, Forward, Optional, Suppress, ZeroOrMore
     from rdflib.plugins.sparql import parser as sparql
     from rdflib.plugins.sparql.parserutils import Comp, Param, ParamList
 
@@ -44,14 +44,8 @@ def grammar() -> ParserElement:
     group <<= Suppress("{") + sub + Suppress("}")
     # [7] SelectQuery ::= SelectClause WhereClause SolutionModifier
     where = Optional(CaselessKeyword("WHERE")) + Param("where", group)
-    # [24] OrderCondition ::= ( 'ASC' | 'DESC' ) BrackettedExpression | Var, of variables only
-    direction = Param("order", CaselessKeyword("ASC") | CaselessKeyword("DESC"))
-    key = direction + Suppress("(") + Param("expr", sparql.Var) + Suppress(")") | Param("expr", sparql.Var)
-    keys = OneOrMore(ParamList("condition", Comp("OrderCondition", key)))
-    # [23] OrderClause ::= 'ORDER' 'BY' OrderCondition+
-    order = Comp("OrderClause", Suppress(CaselessKeyword("ORDER")) + Suppress(CaselessKeyword("BY")) + keys)
     # [18] SolutionModifier ::= OrderClause? LimitOffsetClauses?
-    modifier = Optional(Param("orderby", order)) + Optional(Param("limitoffset", sparql.LimitOffsetClauses))
+    modifier = Optional(Param("orderby", order_clause())) + Optional(Param("limitoffset", sparql.LimitOffsetClauses))
     select = Comp("SelectQuery", sparql.SelectClause + where + modifier + sparql.ValuesClause)
     # [12] AskQuery ::= 'ASK' WhereClause; what a SolutionModifier would order or cut off are rows, and it has none
     ask = Comp("AskQuery", Suppress(CaselessKeyword("ASK")) + where + sparql.ValuesClause)
@@ -59,6 +53,23 @@ def grammar() -> ParserElement:
     query = (sparql.Prologue + (select | ask)).parse_with_tabs()
     query.streamline()
     return query
+
+
+@cache
+def order_clause() -> ParserElement:
+    """[23] OrderClause ::= 'ORDER' 'BY' OrderCondition+, of variables."""
+    from pyparsing import CaselessKeyword, Forward, OneOrMore, Suppress
+    from rdflib.plugins.sparql import parser as sparql
+    from rdflib.plugins.sparql.parserutils import Comp, Param, ParamList
+
+    # [120] BrackettedExpression ::= '(' Expression ')'
+    bracketed = Forward()
+    bracketed <<= Suppress("(") + (bracketed | Param("expr", sparql.Var)) + Suppress(")")
+    # [24] OrderCondition ::= ( 'ASC' | 'DESC' ) BrackettedExpression | Constraint | Var
+    direction = Param("order", CaselessKeyword("ASC") | CaselessKeyword("DESC"))
+    key = direction + bracketed | bracketed | Param("expr", sparql.Var)
+    keys = OneOrMore(ParamList("condition", Comp("OrderCondition", key)))
+    return Comp("OrderClause", Suppress(CaselessKeyword("ORDER")) + Suppress(CaselessKeyword("BY")) + keys)
 
 
 @cache

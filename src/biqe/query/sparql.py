@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from biqe.errors import SparqlSyntax
 from biqe.query.ast import Query
 from biqe.query.form import Form
-from biqe.query.grammar import PARSING, filter_clause, grammar
+from biqe.query.grammar import PARSING, filter_clause, grammar, order_clause
 from biqe.query.names import PLAIN, QueryNames
 from biqe.query.question import Question
 from biqe.query.scan import TERMS, Scan, Word, scan
@@ -114,7 +114,7 @@ def _farther(scanned: Scan, offset: int) -> int:
     word = scanned.word_at(offset)
     if word is None or word.text == ".":
         return offset
-    clauses = {"FILTER": filter_clause(), "VALUES": sparql.InlineData}
+    clauses = {"FILTER": filter_clause(), "VALUES": sparql.InlineData, "ORDER": order_clause()}
     if word.kind == "keyword" and word.text.upper() not in clauses:
         following = scanned.words[scanned.words.index(word) + 1 :][:1]
         if not following:

@@ -79,6 +79,9 @@ _PATH_SIGNS = {
     "?": "write { ... } UNION { ... }, with and without the relation",
 }
 
+_OPERANDS = ("iri", "name", "string", "number", "tag", "blank")
+"""Kinds of words that an expression may have and a variable in brackets has not."""
+_PUNCTUATION = "{}()[].,;"
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -176,6 +179,8 @@ class _Walk:
     expects: str | None = None
     """Zone of the next bracket, announced by a keyword."""
     seen_group: bool = False
+    in_order: bool = False
+    """Whether the last clause is ORDER BY."""
 
     @property
     def zone(self) -> str:
@@ -186,6 +191,7 @@ class _Walk:
         for at, word in enumerate(words):
             before = words[at - 1] if at else None
             after = words[at + 1] if at + 1 < len(words) else None
+            self._refuse_order_expression(word)
             if word.kind == "keyword":
                 self.keyword(word, before, after)
             elif word.kind == "unclosed":
@@ -203,6 +209,16 @@ class _Walk:
                 raise self.outside(word, "a function of one's own", f"functions are {FUNCTIONS}")
             elif word.kind == "sign":
                 self.sign(word, after)
+
+    def _refuse_order_expression(self, word: Word) -> None:
+        """A key of ORDER BY is a variable, perhaps in brackets: a word of any other kind belongs to an expression."""
+        is_key = self.zone == ORDER or (self.zone == TOP and self.in_order)
+        if word.kind == "keyword":
+            is_other = word.text.upper() not in _REFUSED.keys() | _ALLOWED[TOP]
+        else:
+            is_other = word.kind in _OPERANDS or (word.kind == "sign" and word.text not in _PUNCTUATION)
+        if is_key and is_other:
+            raise self.outside(word, "an expression in ORDER BY", "order by a variable, as in ORDER BY DESC(?x)")
 
     def keyword(self, word: Word, before: Word | None, after: Word | None) -> None:
         upper = word.text.upper()
@@ -224,7 +240,9 @@ class _Walk:
             elif upper == "VALUES":
                 self.expects = VALUES
             elif upper in ("ASC", "DESC"):
-                self.expects = ORDER
+                self.direction(upper, after)
+            if zone == TOP:
+                self.in_order = upper in ("ORDER", "BY", "ASC", "DESC")
             return
         if zone == EXPRESSION:
             raise self.outside(word, f"the function or word {shown(word.text)}", f"functions are {FUNCTIONS}")
@@ -237,6 +255,15 @@ class _Walk:
             f"{text!r} is neither a name nor a word of the supported subset",
             hint=f"write :{text} or <{text}> if it is a name, ?{text} if it is a variable; {SUPPORTED}",
         )
+
+    def direction(self, word: str, after: Word | None) -> None:
+        """ASC and DESC: what they are said of stands in brackets."""
+        self.expects = ORDER
+        if after is not None and after.kind == "variable":
+            raise syntax_error(
+                self.scanned, after.start, f"{after.text} stands without brackets after {word}",
+                hint=f"write {word}({after.text})",
+            )  # fmt: skip
 
     def number(self, word: Word, before: Word | None) -> None:
         if before is None or before.text.upper() not in ("LIMIT", "OFFSET"):
@@ -289,8 +316,10 @@ class _Walk:
             self.zones.append(GROUP)
         elif zone != TOP:
             self.zones.append(LIST)
+        elif self.in_order:
+            self.zones.append(ORDER)
         elif self.seen_group:
-            raise self.outside(word, "an expression in ORDER BY", "order by a variable, as in ORDER BY DESC(?x)")
+            raise syntax_error(self.scanned, word.start, f"{word.text!r} is not expected here", hint=SUPPORTED)
         else:
             after = self.scanned.words[self.scanned.words.index(word) + 1 :][:1]
             if word.text != "(" or not after or after[0].text.upper() != "COUNT":

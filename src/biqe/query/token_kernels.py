@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from biqe.graph.compiled import compiled
 
 MASK = 0
 FIRST_ENTITY = 1
@@ -11,7 +12,7 @@ CYCLIC, TOO_MANY = -1, -2
 """What ``count`` gives for a query that has no tokens."""
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _is_acyclic(edges, first, last, nodes):  # type: ignore[no-untyped-def]
     incoming = np.zeros(nodes, np.int32)
     for edge in range(first, last):
@@ -35,7 +36,7 @@ def _is_acyclic(edges, first, last, nodes):  # type: ignore[no-untyped-def]
     return done == nodes
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _next_edge(edges, node, start, last):  # type: ignore[no-untyped-def]
     """First edge from ``start`` on that leaves ``node``; ``last`` where there is none."""
     for edge in range(start, last):
@@ -44,7 +45,7 @@ def _next_edge(edges, node, start, last):  # type: ignore[no-untyped-def]
     return last
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _has_incoming(edges, first, last, nodes):  # type: ignore[no-untyped-def]
     """(nodes,) whether an edge leads to each node: it is no root then."""
     found = np.zeros(nodes, np.bool_)
@@ -53,13 +54,13 @@ def _has_incoming(edges, first, last, nodes):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _start(edges, first, last, root):  # type: ignore[no-untyped-def]
     """Depth, node and next edge at the start of a walk; see ``_go_on``."""
     return 0, root, _next_edge(edges, root, first, last)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _go_on(edges, first, last, stack, depth, edge):  # type: ignore[no-untyped-def]
     """One step of the walk over all paths from a root, depth first: down ``edge``, or back up where it is ``last``.
 
@@ -76,13 +77,13 @@ def _go_on(edges, first, last, stack, depth, edge):  # type: ignore[no-untyped-d
     return depth - 1, node, _next_edge(edges, node, taken + 1, last)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _is_leaf(edges, first, last, node, edge):  # type: ignore[no-untyped-def]
     """Whether no edge leaves ``node``: not even one that was walked before ``edge``."""
     return edge == last and _next_edge(edges, node, first, last) == last
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def count_tokens(node_offsets, nodes, edge_offsets, edges, path_cap):  # type: ignore[no-untyped-def]
     """Tokens of each query; CYCLIC or TOO_MANY where it has none."""
     lengths = np.zeros(len(node_offsets) - 1, np.int64)
@@ -117,7 +118,7 @@ def count_tokens(node_offsets, nodes, edge_offsets, edges, path_cap):  # type: i
     return lengths
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def fill_tokens(  # type: ignore[no-untyped-def]
     node_offsets, nodes, edge_offsets, edges, entities, offsets, tokens, positions, paths, elements, targets
 ):

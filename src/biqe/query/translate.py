@@ -15,7 +15,7 @@ from biqe.query.expression import Condition, variables
 from biqe.query.names import QueryNames
 from biqe.query.question import ASK, COUNT, PROBABILITY, SELECT, Branch, Order, Question
 from biqe.query.scan import TERMS, Scan
-from biqe.query.subset import MAX_BRANCHES, MAX_PATTERNS, PATTERNS, SUPPORTED, syntax_error
+from biqe.query.subset import MAX_BRANCHES, MAX_PATTERNS, OUTSIDE, PATTERNS, SUPPORTED, syntax_error
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,11 @@ class Translation:
         order = self.order(tree)
         limit, offset = self.slice(tree)
         if counted:
+            if tree.valuesClause:
+                # SPARQL joins it to the row with the number, so that it restricts nothing that is counted.
+                last = [word.start for word in self.scanned.words if word.text.upper() == "VALUES"][-1]
+                raise syntax_error(self.scanned, last, f"VALUES after the braces of a COUNT is {OUTSIDE}",
+                                   hint="write it within the braces")  # fmt: skip
             if limit == 0 or offset > 0:
                 self._refuse("LIMIT" if limit == 0 else "OFFSET", "COUNT has one row, which this leaves out",
                              "leave LIMIT and OFFSET out")  # fmt: skip
