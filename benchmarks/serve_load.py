@@ -10,9 +10,10 @@ fifth chains of two unknowns, a twentieth stars of three; no question comes twic
 calls for many questions at once and one that makes them one question at a time; they are loaded in turns, so that
 a busy machine slows both alike. A request is lost if it got no whole answer, an error if its status is not 200.
 
-Memory is the proportional share (PSS) of all processes of a server, so pages that workers share count once. Processor
-time is that of the server alone; the clients' own is told beside. ``ratio`` is requests a second with batching over
-those without. The last line is one JSON object.
+Memory is the proportional share (PSS) of all processes of a server, so pages that workers share count once. It is told
+at the start, after a short warm-up, and after every turn of load, so that one can see where it stops growing. Processor
+time is that of the server alone, its children that have ended included; the clients' own is told beside. ``ratio`` is
+requests a second with batching over those without. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Load:
     """That of the exact store's processes in it."""
     client_seconds: float = 0.0
     memory: list[int] = field(default_factory=list)
-    """MiB of the server, before and after."""
+    """MiB of the server, before and after each turn."""
 
     @property
     def count(self) -> int:
@@ -86,6 +87,7 @@ class Load:
             "client_cpu_ms": 1e3 * self.client_seconds / max(self.count, 1),
             "server_cores": self.server_seconds / self.seconds,
             "memory_start_mib": self.memory[0],
+            "memory_middle_mib": self.memory[len(self.memory) // 2],
             "memory_end_mib": self.memory[-1],
         }
         for mode, waits in self.waits.items():
@@ -245,8 +247,7 @@ def main() -> None:
             for load, (pid, port) in zip(loads, servers, strict=True):
                 seconds = arguments.seconds / arguments.turns
                 asyncio.run(press(port, pid, arguments.clients, texts, seconds, turn, load))
-        for load, (pid, _) in zip(loads, servers, strict=True):
-            load.memory.append(memory_mib(pid))
+                load.memory.append(memory_mib(pid))
     report(arguments, loads)
 
 
@@ -263,6 +264,8 @@ def report(arguments: argparse.Namespace, loads: Sequence[Load]) -> None:
     print(f"{'':24}" + "".join(f"{name:>12}" for name in names))
     for figure in facts[names[0]]:
         print(f"{figure:24}" + "".join(f"{facts[name][figure]:12,.1f}" for name in names))
+    for load in loads:
+        print(f"MiB of {load.name}, at the start and after each turn: {' '.join(map(str, load.memory))}")
     result = {"benchmark": "serve_load", "clients": arguments.clients, "workers": arguments.workers, **facts}
     if len(names) == 2:
         rates = {name: facts[name]["requests_per_second"] for name in names}

@@ -13,7 +13,6 @@ from biqe.models._layout import for_few_rows
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.queryset import QuerySet
 
-
 ENTITIES, RELATIONS = 30, 4
 
 

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -245,6 +246,61 @@ def test_a_process_of_the_exact_store_is_replaced_after_some_queries(kb, monkeyp
 
     asyncio.run(run())
     assert [len(idle) for idle in processes] == [1, 1, 0, 1, 1, 0, 1]
+
+
+def test_a_process_of_the_exact_store_that_nobody_asks_is_let_go(kb, monkeypatch):
+    async def run():
+        async with running(kb) as engine:
+            await asyncio.gather(*(engine.exact("ASK { ?a ?b ?c }") for _ in range(8)))
+            service = engine._service._process.pid
+            engine.tidy()
+            assert children_of(service), "what was used just now stays"
+            monkeypatch.setattr("biqe.serve.exact_process.IDLE", 0.0)
+            engine.tidy()
+            await asyncio.wait_for(until(lambda: not children_of(service)), 20)
+            assert await engine.exact("ASK { ?a ?b ?c }") is True
+            assert engine.facts["killed_queries"] == 0
+
+    asyncio.run(run())
+
+
+def children_of(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_the_exact_store_shares_the_processors_with_whoever_started_it(kb):
+    async def run():
+        async with running(kb) as engine:
+            await engine.exact(COUNTED)
+            service = engine._service._process.pid
+            # A session gets its own share of the processors, whatever the others need.
+            assert os.getsid(service) == os.getsid(0)
+            # A group makes it possible to end the service with all its children, and nobody else.
+            assert os.getpgid(service) == service
+            child = int(children_of(service)[0])
+            assert (os.getsid(child), os.getpgid(child)) == (os.getsid(0), service)
+
+    asyncio.run(run())
+
+
+def test_the_processor_time_of_ended_processes_of_the_exact_store_is_counted(kb, monkeypatch):
+    def ended():
+        line = Path(f"/proc/{service}/stat").read_text().rpartition(")")[2].split()
+        return int(line[13]) + int(line[14])
+
+    monkeypatch.setattr("biqe.serve.exact_process.IDLE", 0.0)
+
+    async def run():
+        nonlocal service
+        async with running(kb) as engine:
+            await engine.exact("SELECT * WHERE { ?a ?p ?b . ?b ?q ?c }", max_rows=10_000)
+            service = engine._service._process.pid
+            engine.tidy()
+            await asyncio.wait_for(until(lambda: not children_of(service)), 20)
+            await asyncio.wait_for(until(lambda: ended() > 0), 20)
+
+    service = 0
+    asyncio.run(run())
 
 
 def test_exact_queries_wait_for_no_turn(kb):

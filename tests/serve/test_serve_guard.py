@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -207,6 +208,87 @@ def test_http_1_0_does_without_a_host(odd):
     for path in (b"/health", b"/sparql"):
         assert exchange(odd, b"GET " + path + b" HTTP/1.0\r\n\r\n").split()[1] == b"200"
     assert exchange(odd, b"GET /health HTTP/1.0\r\nHost: evil.example\r\n\r\n").split()[1] == b"403"
+
+
+def test_a_check_finds_what_is_wrong_with_the_folder_of_changes(tmp_path, capsys):
+    def checked(*options):
+        code = main(["serve", "atlas", "--check", *map(str, options)])
+        told = capsys.readouterr()
+        return code, told.out, " ".join(told.err.split())  # lines are as wide as the screen
+
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("mine")
+    for options, wrong in (
+        (["--live", tmp_path / "file"], "--live"),
+        (["--live", tmp_path / "full"], "--live"),
+        (["--live", tmp_path / "file" / "below"], "cannot be made"),
+        (["--live", tmp_path / "none", "--read-only"], "--read-only"),
+    ):
+        code, _, told = checked(*options)
+        assert code == 2 and wrong in told and "--out" not in told, options
+    code, told, _ = checked("--live", tmp_path / "new")
+    assert code == 0 and "nothing is wrong" in told
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "full"], "it made nothing"
+
+
+def test_a_place_that_is_taken_is_left_as_it_is(tmp_path, atlas_kb):
+    from biqe.serve.start import open_live
+
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InvalidOption) as refused:
+        open_live(atlas_kb, tmp_path / "file", read_only=False)
+    assert "--live" in refused.value.hint
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_headers_that_trickle_in_are_not_waited_for(odd, monkeypatch):
+    monkeypatch.setattr("biqe.serve.wire.HEAD_SECONDS", 0.3)
+    place = (odd.base_url.host, odd.base_url.port)
+    with socket.create_connection(place, timeout=20) as silent:
+        assert silent.recv(1_000) == b"", "who says nothing is told nothing"
+    with socket.create_connection(place, timeout=20) as slow:
+        slow.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A")
+        head, _, body = _all_of(slow).partition(b"\r\n\r\n")
+        assert head.split()[1] == b"408" and json.loads(body)["error"]["type"] == "RequestRefused"
+    with socket.create_connection(place, timeout=20) as second:
+        second.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert second.recv(10_000).split()[1] == b"200"
+        second.sendall(b"GET /hea")
+        assert _all_of(second).split()[1] == b"408", "the next headers have no more time"
+    with socket.create_connection(place, timeout=20) as in_time:
+        for piece in (b"GET /health HTTP/1.1\r\n", b"Host: 127.0.0.1\r\nConnection: close\r\n\r\n"):
+            in_time.sendall(piece)
+            time.sleep(0.05)
+        assert _all_of(in_time).split()[1] == b"200"
+
+
+def _all_of(connection):
+    answer = b""
+    while piece := connection.recv(10_000):
+        answer += piece
+    return answer
+
+
+def test_one_address_has_so_many_connections_and_no_more(odd, monkeypatch):
+    from biqe.serve.wire import Wire
+
+    place = (odd.base_url.host, odd.base_url.port)
+    monkeypatch.setattr("biqe.serve.wire.CONNECTIONS", Wire.of_address["127.0.0.1"] + 2)
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.create_connection(place, timeout=20)) for _ in range(2)]
+        for connection in held:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert connection.recv(10_000).split()[1] == b"200"
+        with socket.create_connection(place, timeout=20) as refused:
+            head = _all_of(refused).partition(b"\r\n\r\n")[0].lower()
+            assert head.split()[1] == b"503" and b"retry-after: 5" in head
+    stops = time.monotonic() + 20
+    while Wire.of_address["127.0.0.1"] > 1 and time.monotonic() < stops:
+        time.sleep(0.01)
+    with socket.create_connection(place, timeout=20) as welcome:
+        welcome.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert _all_of(welcome).split()[1] == b"200"
 
 
 def test_headers_that_never_end_are_431_and_no_http_is_400(odd):

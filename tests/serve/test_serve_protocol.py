@@ -134,6 +134,30 @@ def test_ask_tells_its_probability_beside_what_is_stored(atlas, atlas_kb):
     assert float(response.headers["X-Biqe-Probability"]) == pytest.approx(expected, abs=1e-6)
 
 
+def test_a_count_is_one_number_unless_the_status_is_asked_for(atlas, atlas_kb):
+    query = "SELECT (COUNT(?c) AS ?n) { ?c :located_on :Rhine }"
+    stored, more = (row.n for row in atlas_kb.ask(query, mode="both"))
+
+    def numbers(**parameters):
+        response = atlas.get("/sparql", params={"query": query, **parameters})
+        rows = response.json()["results"]["bindings"]
+        return [{name: term["value"] for name, term in row.items()} for row in rows], response.headers
+
+    rows, headers = numbers(mode="both")
+    assert rows == [{"n": str(stored)}] == numbers()[0]
+    assert float(headers["X-Biqe-Expected"]) == pytest.approx(more, abs=1e-6)
+    rows, _ = numbers(mode="both", extra="status,probability")
+    assert [row["status"] for row in rows] == ["known", "predicted"]
+    assert float(rows[1]["n"]) == pytest.approx(more, abs=1e-6)
+    [row] = numbers(mode="predicted")[0]
+    assert float(row["n"]) == pytest.approx(more, abs=1e-6)
+    assert "X-Biqe-Expected" not in numbers()[1]
+    block = "SELECT * { SERVICE <urn:biqe:predict> { SELECT (COUNT(?c) AS ?n) { ?c :located_on :Rhine } } %s }"
+    for rest, count in (("", 1), ("BIND(?status AS ?s)", 2)):
+        response = atlas.get("/sparql", params={"query": block % rest})
+        assert len(response.json()["results"]["bindings"]) == count
+
+
 # Refusals
 
 

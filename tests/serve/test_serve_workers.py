@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -149,7 +150,8 @@ def test_a_killed_worker_is_replaced_and_the_port_answers_all_the_time():
         until(lambda: get(port, "/wait/0.01") not in first)
 
 
-def test_sigterm_lets_requests_finish_and_ends_everything():
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_lets_requests_finish_and_ends_everything(number):
     with program(SERVER, "2") as process:
         port = port_of(process)
         get(port)
@@ -159,7 +161,10 @@ def test_sigterm_lets_requests_finish_and_ends_everything():
         for thread in threads:
             thread.start()
         time.sleep(0.5)
-        process.send_signal(signal.SIGTERM)
+        if number == signal.SIGHUP:  # a terminal tells all
+            for worker in workers:
+                os.kill(worker, number)
+        process.send_signal(number)
         for thread in threads:
             thread.join()
         assert process.wait(30) == 0
@@ -168,6 +173,16 @@ def test_sigterm_lets_requests_finish_and_ends_everything():
         assert not any(map(is_there, workers))
         with pytest.raises(ConnectionRefusedError):
             get(port)
+
+
+def test_a_server_that_is_to_outlive_its_terminal_does():
+    main = "    import signal\n    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does\n" + SERVER
+    with program(main, "1") as process:
+        port = port_of(process)
+        worker = get(port)
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        assert get(port) == worker and process.poll() is None
 
 
 def test_workers_end_with_their_supervisor_however_it_ends():
@@ -287,9 +302,75 @@ def test_weights_are_mapped_and_stay_what_they_are_on_disk(tmp_path):
     assert path.read_bytes() == before
 
 
+def test_an_answer_in_two_pieces_does_not_wait_for_an_acknowledgement():
+    with program(SERVER, "1") as process:
+        connection = http.client.HTTPConnection("127.0.0.1", port_of(process), timeout=60)
+        waits = []
+        for _ in range(40):  # the first ones are acknowledged at once, later ones after 40 ms
+            start = time.perf_counter()
+            connection.request("GET", "/")
+            connection.getresponse().read()
+            waits.append(time.perf_counter() - start)
+        connection.close()
+    assert sorted(waits)[10] < 0.03, "a quarter of them at least: the machine may be busy"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_accepted_connections_send_small_pieces_at_once(host):
+    try:
+        listening = listen(host, 0)
+    except RunFailed:
+        pytest.skip("no such address here")
+    with listening:
+        assert listening.proto == socket.IPPROTO_TCP, "asyncio looks at this"
+
+
+def test_free_memory_goes_back_to_the_system():
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(GAPS)], capture_output=True, text=True, check=True, timeout=120
+    )
+    filled, after = map(int, found.stdout.split())
+    assert after < filled / 2
+
+
+GAPS = """
+    import ctypes
+    from pathlib import Path
+    from biqe.serve.workers import give_back
+
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    library = ctypes.CDLL(None)
+    library.malloc.restype = ctypes.c_void_p
+    library.free.argtypes = [ctypes.c_void_p]
+    start = resident()
+    pieces = [(library.malloc(100_000), library.malloc(100)) for _ in range(1_000)]
+    for large, _ in pieces:
+        ctypes.memset(large, 1, 100_000)
+    for large, _ in pieces:
+        library.free(large)
+    filled = resident() - start
+    give_back()
+    print(filled, resident() - start)
+"""
+
+
+def test_a_worker_is_tidy_now_and_then():
+    with program(SERVER.replace("worker=number)", "worker=number, tidy=lambda: tell('tidy'))"), "1") as process:
+        until(lambda: sum(event["event"] == "tidy" for event in process.events) > 1)
+
+
 def test_a_port_that_is_taken_is_said_to_be():
     with listen("127.0.0.1", 0) as socket, pytest.raises(RunFailed, match="cannot listen"):
         listen("127.0.0.1", socket.getsockname()[1])
+
+
+def test_an_address_of_another_machine_is_not_blamed_on_the_port():
+    for host in ("192.0.2.1", "no.such.name.invalid"):
+        with pytest.raises(RunFailed) as refused:
+            listen(host, 0)
+        assert "--host" in refused.value.hint and "--port" not in refused.value.hint
 
 
 def test_there_is_at_least_one_worker():

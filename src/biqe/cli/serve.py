@@ -96,7 +96,7 @@ def _start(
 ) -> None:  # fmt: skip
     from biqe.knowledge_base import open as open_knowledge_base
     from biqe.serve.engine import EngineConfig
-    from biqe.serve.start import open_live
+    from biqe.serve.start import check_live, open_live
     from biqe.serve.start import serve as serve_now
     from biqe.serve.tokens import Tokens, is_open_to_others
 
@@ -109,6 +109,7 @@ def _start(
     if check:
         if kb.model_folder is not None:
             _ = kb.predictor  # whatever is wrong with it shows now
+        check_live(kb, live, read_only=config.read_only)
         _checked(kb, config, as_json)
         return
     changes = open_live(kb, live, read_only=config.read_only)

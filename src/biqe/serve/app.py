@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 ABOUT = "Ask a knowledge graph a SPARQL query; get the answers it holds and the answers it is missing."
 
+TOLD = ("X-Request-Id", "X-Biqe-Truncated", "X-Biqe-Probability", "X-Biqe-Expected", "X-Biqe-Note", "Retry-After")
+"""Headers of an answer that pages of other sites may read."""
+
 
 def build(engine: Engine, config: ServeConfig, *, page: Sequence[BaseRoute] = (), log: Any = None) -> ASGIApp:
     """The application. It starts the engine when it starts, and stops it when it stops."""
@@ -51,8 +54,7 @@ def build(engine: Engine, config: ServeConfig, *, page: Sequence[BaseRoute] = ()
     guarded: ASGIApp = Guard(app, config, tokens)
     if config.cors:
         guarded = CORSMiddleware(
-            guarded, allow_origins=config.cors, allow_methods=["GET", "POST"], allow_headers=["*"],
-            expose_headers=["X-Request-Id", "X-Biqe-Truncated", "X-Biqe-Probability", "X-Biqe-Note", "Retry-After"],
+            guarded, allow_origins=config.cors, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=TOLD,
         )  # fmt: skip
     return Observe(guarded, numbers, log)
 

@@ -39,8 +39,9 @@ PADDED = 400
 """Tokens that a call may be padded with, rather than to make two calls of it and read the weights twice."""
 PAIRS = 500_000
 """Pairs of tokens that look at each other in one call, where queries are long."""
-PATIENCE = 0.03
-"""Seconds after which the model is called although questions that could join the batch have not gone on yet."""
+PATIENCE = 0.01
+"""Seconds after which the model is called although questions that could join the batch have not gone on yet. Those that
+wait longest are questions of several calls: longer batches cost less time in all, and them the most."""
 SCORES_AT_ONCE = 8_000_000
 """Scores that one question may hold (32 MB); it asks for more in several steps."""
 

@@ -186,6 +186,10 @@ class Engine:
         if self._service is not None:
             self._service.stop()
 
+    def tidy(self) -> None:
+        """Let go of what nobody uses; to be called now and then."""
+        self._processes.tidy()
+
     async def ask(self, text: str, *, deadline: float | None = None, **options: Any) -> Answers | TermTable:
         """As ``KnowledgeBase.ask``. ``deadline`` is in seconds from now."""
         predicts = options.get("mode", "both") != "known" and self.kb.model_folder is not None
@@ -303,8 +307,8 @@ class Engine:
             return self._query(text, request, **options)
 
     def _query(self, text: str, request: Request, **options: Any) -> Any:
-        if self._service is not None and not self._service.is_alive:
-            self._service.start()
+        if self._service is not None:
+            self._service.start()  # nothing where it runs; who comes while it is being started waits for it
         return self._processes.query(text, request, **options)
 
     def shared(self, predictor: Predictor) -> Predictor:

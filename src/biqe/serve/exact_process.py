@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ QUERIES = 50
 """Queries after which a child is let go: whatever it reads, it gets a copy of its own of the store's memory."""
 LOOK = 0.05
 """Seconds between looks at whether the caller is still there."""
+IDLE = 3.0
+"""Seconds after which a child that nobody asks is let go, with its copies."""
 
 
 class Queried(Protocol):
@@ -103,9 +106,11 @@ class ExactService:
                 return
             self._close()
             Path(self.address).unlink(missing_ok=True)
+            # A group of its own, so that it can end all its children, but no session: Linux shares the processors out
+            # among sessions first (autogroup), and children beside busy workers then got a fiftieth of one.
             process = subprocess.Popen(
                 [sys.executable, "-m", "biqe.serve.exact_process", self.address],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0,
             )  # fmt: skip
             self._process = process
             assert process.stdin is not None and process.stdout is not None
@@ -174,6 +179,7 @@ class ExactProcesses:
             raise
         child.answered += 1
         if child.answered < QUERIES:
+            child.since = time.monotonic()
             with self._lock:
                 self._idle.append(child)
         else:
@@ -185,10 +191,19 @@ class ExactProcesses:
             raise RequestRefused(f"a process of the exact store failed: {found}", status=500)
         return unpacked(found)
 
+    def tidy(self) -> None:
+        """Let those children go that nobody has asked for a while: the last to be idle is asked first, so what came for
+        many queries at once stays unused afterwards."""
+        self._let_go(time.monotonic() - IDLE)
+
     def close(self) -> None:
         """Let all idle children go."""
+        self._let_go(float("inf"))
+
+    def _let_go(self, before: float) -> None:
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle = [child for child in self._idle if child.since < before]
+            self._idle = [child for child in self._idle if child.since >= before]
         for child in idle:
             child.let_go()
 
@@ -229,6 +244,8 @@ class Child:
     """File descriptor of the process."""
     answered: int = 0
     """Queries so far."""
+    since: float = 0.0
+    """When the last of them was answered."""
 
     def let_go(self) -> None:
         """It ends by itself when its connection does."""
@@ -282,11 +299,18 @@ def _serve(connection: Connection, store: Queried, memory: int) -> None:
         connection.send(answer)
 
 
+def _reap(*_: Any) -> None:
+    """Take note of children that have ended; were they ignored, nobody would add up their processor time."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 def main(address: str) -> None:
     """The service: one child for each connection, until the standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Children are never waited for.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # its group is not the terminal's, which may want to know
+    signal.signal(signal.SIGCHLD, _reap)
     stdin = sys.stdin.buffer
     source, memory = pickle.loads(stdin.read(int.from_bytes(stdin.read(8), "big")))
     store: Queried = source()
@@ -307,6 +331,7 @@ def main(address: str) -> None:
         if os.fork():
             accepted.close()
             continue
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         listening.close()
         with contextlib.suppress(EOFError, ConnectionError):
             _serve(Connection(accepted.detach()), store, memory)

@@ -75,6 +75,8 @@ class Protocol:
             document, note = await _apart(table.rows, lambda: Document.of(table, form)), table.note
             if table.probability is not None:
                 headers["X-Biqe-Probability"] = repr(table.probability)
+            if table.expected is not None:
+                headers["X-Biqe-Expected"] = table.expected
         if note:
             headers["X-Biqe-Note"] = visible(note).encode("ascii", "backslashreplace").decode()
         request.state.about["rows"] = document.rows

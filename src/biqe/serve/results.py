@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from biqe.answer.combine import KNOWN
 from biqe.answer.formats import XSD, escaped_json, patterns
 from biqe.answer.result import Answers
 from biqe.answer.terms import TermTable, json_term
@@ -48,6 +49,8 @@ class Table:
     """False where rows are left out that the query asked for."""
     probability: float | None = None
     """For ASK: how probable it is; None where nobody can say."""
+    expected: str | None = None
+    """For COUNT: how many more the model expects, where the rows do not say so."""
     note: str = ""
     """What there is to say about the rows, such as that an entity cannot be predicted yet."""
 
@@ -79,7 +82,10 @@ def is_cut(found: Answers | TermTable) -> bool:
 
 
 def table_of(found: Answers | TermTable | Solutions | bool, extra: Sequence[str]) -> Table:
-    """The rows, with the extra columns after the variables. A variable that is called like one keeps its place."""
+    """The rows, with the extra columns after the variables. A variable that is called like one keeps its place.
+
+    COUNT is one row, as every client expects; where it asks for the status, what the model expects is another.
+    """
     if isinstance(found, bool):
         return Table((), (), found)
     if isinstance(found, Solutions):
@@ -95,8 +101,13 @@ def table_of(found: Answers | TermTable | Solutions | bool, extra: Sequence[str]
         return Table((), (), found.holds, probability=probability, note=found.note)
     added = [name for name in extra if name not in found.variables]
     if isinstance(found, TermTable):
-        lines = [(*row.terms.values(), *_told(row, added)) for row in found]
-        return Table((*found.variables, *added), tuple(lines), complete=found.complete, note=found.note)
+        counted = [row for row in found if row.status == KNOWN]
+        shown = counted if counted and "status" not in added else found
+        lines = [(*row.terms.values(), *_told(row, added)) for row in shown]
+        expected = next((str(row[found.variables[0]]) for row in found if row.status != KNOWN), None)
+        return Table(
+            (*found.variables, *added), tuple(lines), complete=found.complete, expected=expected, note=found.note
+        )
     vocabulary_terms = {entity: _entity(found.name(entity)) for row in found for entity in row.ids}
     lines = [(*(vocabulary_terms[entity] for entity in row.ids), *_told(row, added)) for row in found]
     return Table((*found.variables, *added), tuple(lines), complete=not is_cut(found), note=found.note)

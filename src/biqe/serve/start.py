@@ -7,6 +7,7 @@ own around it.
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biqe.errors import InvalidOption, VocabularyMismatch
+from biqe.errors import InvalidOption, RunFailed, VocabularyMismatch
 from biqe.serve.config import ServeConfig
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from biqe.serve.live import LiveGraph
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
+FILES = 16_384
+"""Files and connections that a worker may have open."""
 NEEDS = ("fastapi", "orjson", "prometheus_client", "structlog", "uvicorn")
 
 
@@ -55,28 +58,63 @@ def refuse_without_extra() -> None:
 
 def open_live(kb: KnowledgeBase, folder: Path | None, *, read_only: bool) -> LiveGraph | None:
     """The graph that changes, in ``folder`` or in one of its own; None where nothing has changed or can change."""
-    from biqe.serve.live import LiveGraph, is_live_folder
+    from biqe.serve.live import LiveGraph
 
-    if folder is None:
-        if read_only:
-            return None
-        folder = default_folder(kb)
-    if read_only and not is_live_folder(folder):
-        raise InvalidOption(f"{folder} is no folder of changes, and --read-only makes none", hint="leave --live out")
-    live = LiveGraph(folder, kb.splits, known=kb.known, prefixes=kb.prefixes)
+    place = _live_folder(kb, folder, read_only)
+    if place is None:
+        return None
+    live = LiveGraph(place, kb.splits, known=kb.known, prefixes=kb.prefixes)
     if not live.is_of(kb.splits.fingerprint):
         raise VocabularyMismatch(
-            f"{folder} keeps changes of another graph than {kb.name} (fingerprints {live.base_fingerprint} and "
+            f"{place} keeps changes of another graph than {kb.name} (fingerprints {live.base_fingerprint} and "
             f"{kb.splits.fingerprint})",
             hint="give another folder with --live",
         )
     return live
 
 
+def check_live(kb: KnowledgeBase, folder: Path | None, *, read_only: bool) -> None:
+    """Raise what ``open_live`` would raise, and make nothing."""
+    from biqe.serve.live import is_live_folder
+    from biqe.serve.live.generations import refuse_taken
+
+    place = _live_folder(kb, folder, read_only)
+    if place is None:
+        return
+    if is_live_folder(place):
+        open_live(kb, place, read_only=read_only)
+        return
+    refuse_taken(place)
+    parent = next(above for above in place.absolute().parents if above.exists())
+    if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
+        raise RunFailed(f"{place} cannot be made: nothing can be written to {parent}",
+                        hint="choose another place with --live, or --read-only to keep no changes")  # fmt: skip
+
+
+def _live_folder(kb: KnowledgeBase, folder: Path | None, read_only: bool) -> Path | None:
+    """Where changes are kept; None where there are none."""
+    from biqe.serve.live import is_live_folder
+
+    if folder is None:
+        return None if read_only else default_folder(kb)
+    if read_only and not is_live_folder(folder):
+        raise InvalidOption(f"{folder} is no folder of changes, and --read-only makes none", hint="leave --live out")
+    return folder
+
+
 def default_folder(kb: KnowledgeBase) -> Path:
     """Where changes of this graph are kept unless a folder is named: among the user's own state."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "biqe" / f"{Path(kb.name).name}-{kb.splits.fingerprint}"
+
+
+def allow_many_files() -> None:
+    """Let this process and its workers have as many connections as the system allows, up to a bound; by default many
+    systems stop a process at 1,024 files, each connection being one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def serve(
@@ -92,6 +130,7 @@ def serve(
     from biqe.serve.exact_process import service_of
     from biqe.serve.workers import Supervisor, listen, preload
 
+    allow_many_files()
     with listen(config.host, config.port) as socket, _numbers_of_all(config.workers):
         # Not before: where the numbers of several workers are kept is read when this is imported.
         from biqe.serve.observe import new_log
@@ -144,13 +183,18 @@ def _work(
     from biqe.serve.app import build
     from biqe.serve.engine import Engine
     from biqe.serve.observe import forward, new_log
-    from biqe.serve.workers import serve_socket, share_machine
+    from biqe.serve.workers import give_back, serve_socket, share_machine
 
     log = new_log()
     if kb.model_folder is not None:
         share_machine(config.workers)
     forward(log)
     engine = Engine(kb, engine_config, live, exact=exact)
+
+    def tidy() -> None:
+        engine.tidy()
+        give_back()
+
     app = build(engine, config, page=page_files.routes(), log=log)
     serve_socket(
         app,
@@ -158,6 +202,7 @@ def _work(
         connections=connections,
         worker=number,
         is_stuck=lambda: engine.is_stuck,
+        tidy=tidy,
         # Beyond our own limit, so that what is a little too long gets our answer rather than the web server's.
         h11_max_incomplete_event_size=4 * config.limits.header,
         timeout_graceful_shutdown=int(engine_config.stop_seconds),

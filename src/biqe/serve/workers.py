@@ -4,14 +4,16 @@ The supervisor loads graph and model once and then forks, so that workers share 
 is written to, and nobody writes to weights or triples. All workers accept from one socket, and leave
 connections to those that have fewer. The supervisor has no threads and answers nothing, so little can go wrong with it:
 
-    a worker ends       another is forked in its place, at once; not if it keeps ending as soon as it starts
-    SIGTERM, SIGINT     workers are told to stop, finish what they are at, and are killed only when they do not
+    a worker ends                another is forked in its place, at once; not if it keeps ending as soon as it starts
+    SIGTERM, SIGINT, SIGHUP      workers are told to stop, finish what they are at, and are killed only when they do not
     the supervisor is killed     the kernel tells the workers to stop
 """
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import errno
 import gc
 import os
 import signal
@@ -38,10 +40,12 @@ ATTEMPTS = 5
 """Workers that may end sooner, one after the other, before the supervisor gives up."""
 LOOK = 1.0
 """Seconds between looks at what no signal tells of."""
+TIDY = 50
+"""Ticks of a worker, ten of them a second, after which it gives back what it does not use."""
 PR_SET_PDEATHSIG = 1
 M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3
 
-SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
+SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 @dataclass
@@ -60,16 +64,20 @@ class Supervisor:
     """Told of what happens: an event and its facts."""
     workers: dict[int, tuple[int, float]] = field(default_factory=dict)
     """Number and time of start of each worker, by process id."""
+    signals: set[signal.Signals] = field(default_factory=lambda: set(SIGNALS))
+    """What it waits for."""
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise InvalidOption(f"'workers' must be at least 1. Got {self.count}")
 
     def run(self) -> None:
-        """Until SIGTERM or SIGINT. RunFailed where workers do not stay alive."""
+        """Until SIGTERM, SIGINT, or SIGHUP when its terminal is closed. RunFailed where workers do not stay alive."""
         gc.collect()
         gc.freeze()  # what is loaded now is never looked at again, so its pages stay shared
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup: a signal that is waited for is not ignored
+            self.signals = SIGNALS - {signal.SIGHUP}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, self.signals)
         try:
             for number in range(self.count):
                 self._fork(number)
@@ -81,7 +89,7 @@ class Supervisor:
     def _watch(self) -> None:
         failures = 0
         while True:
-            came = signal.sigtimedwait(SIGNALS, LOOK)
+            came = signal.sigtimedwait(self.signals, LOOK)
             if came is not None and came.si_signo != signal.SIGCHLD:
                 self.tell("stopping", signal=signal.Signals(came.si_signo).name)
                 return
@@ -121,6 +129,8 @@ class Supervisor:
             # Until the worker has handlers of its own; and after it has stopped, when these are taken back.
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
             signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+            # A terminal that is closed tells all of its processes; the supervisor ends its workers in good order.
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             self.work(number)
             code = 0
@@ -147,7 +157,7 @@ class Supervisor:
                     _signal(pid, signal.SIGKILL)
                 stops = float("inf")
             if self.workers:
-                signal.sigtimedwait(SIGNALS, 0.1)
+                signal.sigtimedwait(self.signals, 0.1)
 
 
 def _signal(pid: int, number: int) -> None:
@@ -167,15 +177,22 @@ def _follow(parent: int) -> None:
 def listen(host: str, port: int) -> socket.socket:
     """The socket that workers share."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family)
+    # By its name: asyncio sends small pieces at once only where a socket says that it is TCP. Else the end of an answer
+    # waits until the client has acknowledged its beginning, which clients put off for 40 ms.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host.strip("[]"), port))
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
-        raise RunFailed(f"cannot listen on {host}:{port}: {error.strerror or error}",
-                        hint="choose another --port; 0 takes a free one") from error  # fmt: skip
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            hint = "--host is an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all of them"
+        elif error.errno == errno.EACCES:
+            hint = "choose a --port above 1023: those below need special rights"
+        else:
+            hint = "choose another --port; 0 takes a free one"
+        raise RunFailed(f"cannot listen on {host}:{port}: {error.strerror or error}", hint=hint) from error
     listening.set_inheritable(True)
     return listening
 
@@ -209,7 +226,8 @@ def share_machine(workers: int) -> None:
     """In a worker: use no more than its share of the cores, and give memory back.
 
     The C library keeps a heap for every thread that allocates, and each of them grows to what its largest question
-    took; two are enough for threads that take turns. Tables of scores go back to the system when they are done with.
+    took; two are enough for threads that take turns. Tables of scores go back to the system when they are done with;
+    what is smaller is given back by ``give_back``.
     """
     import torch
 
@@ -220,6 +238,17 @@ def share_machine(workers: int) -> None:
         library.mallopt(M_MMAP_THRESHOLD, 1 << 20)
 
 
+def give_back() -> None:
+    """Give free memory back to the system.
+
+    The C library keeps what is freed between pieces that are in use. Tables of many sizes come and go here, so the gaps
+    grow for minutes, to half as much again as is in use. It takes a few milliseconds.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):  # glibc
+        library.malloc_trim(0)
+
+
 def serve_socket(
     app: Any,
     listening: socket.socket,
@@ -227,12 +256,13 @@ def serve_socket(
     connections: Connections | None = None,
     worker: int = 0,
     is_stuck: Callable[[], bool] | None = None,
+    tidy: Callable[[], None] | None = None,
     **options: Any,
 ) -> None:
     """Answer on the socket until SIGTERM: what a worker does. ``options`` are those of uvicorn.Config.
 
     ``connections`` are those of all workers, of whom this is number ``worker``. A worker that ``is_stuck`` stops, so
-    that another takes its place.
+    that another takes its place. ``tidy`` is called in a thread now and then.
     """
     import uvicorn
 
@@ -262,6 +292,8 @@ def serve_socket(
                 connections[worker] = AWAY if self.should_exit else len(self.server_state.connections)
             if counter % 10 == 0 and is_stuck is not None and is_stuck():
                 self.should_exit = True
+            if counter % TIDY == 0 and tidy is not None:
+                asyncio.get_running_loop().run_in_executor(None, tidy)
             return await super().on_tick(counter)
 
     settings = {"backlog": 1, "log_config": None, "access_log": False, "http": Wire, "ws": "none", **options}

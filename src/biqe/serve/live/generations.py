@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biqe.errors import InvalidOption, RunFailed, UnreadableFile
+from biqe.errors import BiqeError, InvalidOption, RunFailed, UnreadableFile
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.whole_folder import MANIFEST, check_free, is_of_kind, write_folder, write_synced
@@ -70,7 +70,11 @@ def create(folder: Path, splits: Splits, *, known: str, prefixes: Mapping[str, s
         with _locked(guard, 60.0):
             if is_live_folder(folder):
                 return
-            check_free(folder, kind=KIND, what="live graph", force=False)
+            try:
+                refuse_taken(folder)
+            except BiqeError:
+                guard.unlink(missing_ok=True)
+                raise
 
             def write(place: Path) -> None:
                 name = _name(0)
@@ -83,6 +87,14 @@ def create(folder: Path, splits: Splits, *, known: str, prefixes: Mapping[str, s
             guard.unlink(missing_ok=True)
     except OSError as error:
         raise RunFailed(f"{folder} cannot be made: {error.strerror or error}") from error
+
+
+def refuse_taken(folder: Path) -> None:
+    """InvalidOption where something else is in the place of a live graph."""
+    try:
+        check_free(folder, kind=KIND, what="live graph", force=False)
+    except InvalidOption as error:
+        raise InvalidOption(error.message, hint="choose another place with --live") from None
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
