@@ -13,7 +13,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from atlas import assemble, countries, held_out, places, relations, rivers, sources
+from atlas import assemble, countries, held_out, naming, places, relations, rivers, sources
 from atlas.water import Water
 from biqe.graph import folder
 from biqe.graph.knowledge_graph import Splits
@@ -84,11 +84,13 @@ def encode(atlas: assemble.Atlas) -> Splits:
     relation_names = sorted({relation for _, relation, _ in atlas.facts})
     entity, relation = ({name: id_ for id_, name in enumerate(names)} for names in (entities, relation_names))
     labels = {entity[name]: label for name, label in sorted(atlas.labels.items()) if label != name}
+    aliases = [(entity[name], other) for name, other in naming.other_names(atlas.labels)]
     arrays = {
         part: as_triples([(entity[s], relation[r], entity[o]) for s, r, o in sorted(facts)])
         for part, facts in parts.items()
     }
-    return Splits(Vocabulary(entities, relation_names, labels), arrays["train"], arrays["valid"], arrays["test"])
+    vocabulary = Vocabulary(entities, relation_names, labels, aliases=aliases)
+    return Splits(vocabulary, arrays["train"], arrays["valid"], arrays["test"])
 
 
 def main() -> None:

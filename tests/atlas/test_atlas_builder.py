@@ -157,4 +157,5 @@ def test_the_builder_gives_the_graph_that_is_committed() -> None:
     splits, extra = build_atlas.build(Path(str(SOURCES)))
     manifest = folder.load_manifest(embedded.path())
     assert splits.fingerprint == manifest["fingerprint"]
+    assert list(splits.vocabulary.aliases) == list(folder.load(embedded.path()).vocabulary.aliases)
     assert extra == manifest["source"]

@@ -13,6 +13,7 @@ import pytest
 from biqe import atlas
 from biqe.graph import folder
 from biqe.graph.knowledge_graph import Splits
+from biqe.graph.search import find
 from biqe.graph.triples import contains
 
 FACTS = Path(__file__).with_name("facts.tsv")
@@ -155,6 +156,19 @@ def test_plain_names_belong_to_what_people_mean(kinds: dict[str, str]) -> None:
         "Luxembourg_City": "City", "Europe": "Continent", "North_Sea": "Sea", "Lake_Constance": None,
     }  # fmt: skip
     assert {name: kinds.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("other", "name"), [("Donau", "Danube"), ("Rhein", "Rhine"), ("tajo", "Tagus"), ("Holland", "Netherlands")]
+)
+def test_entities_are_found_by_their_other_names(splits: Splits, other: str, name: str) -> None:
+    assert find(splits.vocabulary, other)[0].name == name
+
+
+def test_no_other_name_is_that_of_another_entity(splits: Splits) -> None:
+    vocabulary = splits.vocabulary
+    shown = {vocabulary.label(entity) for entity in range(len(vocabulary.entities))} | set(vocabulary.entities)
+    assert vocabulary.aliases and not [other for _, other in vocabulary.aliases if other in shown]
 
 
 def test_symmetric_relations_hold_both_ways_within_each_part(parts: dict[str, set[Fact]]) -> None:

@@ -7,8 +7,9 @@ signs that SPARQL would want escaped (``St_Louis``, ``Alexandria_Louisiana``).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
+from atlas import tables
 from atlas.places import plain
 
 LOCAL_NAME = re.compile(r"\w(?:[\w-]*\w)?")
@@ -34,6 +35,18 @@ class Names:
                 return name
             tried.append(label)
         raise SystemExit(f"no free name among {', '.join(tried)}")
+
+
+def other_names(labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Name of an entity and a further name that people look for it by; the build stops at one that is another's."""
+    named = {label: name for name, label in labels.items()}
+    for row in tables.read("other_names.tsv"):
+        if row["name"] not in named:
+            raise SystemExit(f"other_names.tsv: the graph has no {row['name']}")
+        for other in row["other"].split(", "):
+            if other in named:
+                raise SystemExit(f"other_names.tsv: {other}, of {row['name']}, is an entity of its own")
+            yield named[row["name"]], other
 
 
 def _name(label: str) -> str:
