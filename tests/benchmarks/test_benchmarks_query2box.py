@@ -211,7 +211,7 @@ BAD = {
     "a relation without inverse": ("ind2rel.pkl", {0: "r0", 1: "r1"}, "its inverse 'r0_reverse' must follow"),
     "an odd number of relations": ("ind2rel.pkl", {0: "r0"}, "one is missing"),
     "no list": ("valid_triples_2i.pkl", {"a": 1}, "must hold a list of queries"),
-    "no query": ("valid_triples_2i.pkl", [], "must hold a list of queries"),
+    "no query": ("valid_triples_2i.pkl", [], "must hold a list of queries. Got an empty one"),
     "another shape": ("valid_triples_2i.pkl", [((1, (0, 0), 0), "2-chain")], "entry 0, .* is no query of shape 2i"),
     "numbers for queries": ("valid_triples_1c.pkl", [5], "entry 0, 5, is no query of shape 1p"),
     "text for ids": ("valid_triples_1c.pkl", [(("1", ("2",), 0), "1-chain")], "whole numbers"),

@@ -70,6 +70,8 @@ def test_a_plan_for_people_and_for_programs():
     assert "It fits" in done.stdout and "running average" in done.stdout and "one process" in done.stdout
     one = json.loads(doctor("atlas", "--plan", "--json").stdout)
     many = json.loads(doctor("atlas", "--plan", "--json", "--ranks", "4", "--shard-entities").stdout)
+    alike = json.loads(doctor("atlas", "--plan", "--json", "--ranks", "4", "-O", "shard_entities=yes").stdout)
+    assert alike["shard_entities"] and alike["memory"] == many["memory"]
     assert one["traffic"] == 0 and many["traffic"] > 0
     assert many["memory"]["weights"] < one["memory"]["weights"]
     assert one["total_bytes"] == sum(one["memory"].values()) and one["epoch_hours"] > 0
@@ -83,6 +85,11 @@ def test_a_plan_for_people_and_for_programs():
         (["atlas", "--plan", "--softmax", "some"], "'softmax' must be"),
         (["atlas", "--plan", "-O", "widht=3"], "did you mean 'width'"),
         (["atlas", "--plan", "--ranks", "0"], "'ranks' must be at least 1"),
+        (["atlas", "--plan", "--ranks", "2", "-O", "shard-entities=yes", "--model", "gqe"], "cannot be split"),
+        (["atlas", "--plan", "--model", "cqd", "--softmax", "sampled"], "no softmax over entities"),
+        (["atlas", "--plan", "--width", "64", "-O", "width=32"], "'width' is given twice"),
+        (["atlas", "--plan", "-O", "minutes=1", "-O", "epochs=1"], "either 'minutes' or 'epochs'"),
+        (["atlas", "--ranks", "4", "--model", "gqe"], "--model, --ranks are for --plan only"),
     ],
 )
 def test_refusals_are_one_paragraph(words, message):

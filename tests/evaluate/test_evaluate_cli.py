@@ -35,6 +35,11 @@ def run(capsys, *words):
     return code, captured.out, captured.err
 
 
+def test_more_threads_than_can_start_are_refused(world, capsys):
+    code, out, err = run(capsys, world.place / "run", "--set", world.place / "cq", "--threads", 100_000)
+    assert code == 2 and out == "" and "--threads" in err and "1024" in err
+
+
 def test_a_set(world, capsys):
     code, out, err = run(capsys, world.place / "run", "--set", world.place / "cq", "--split", "valid", "--threads", 1)
     assert code == 0, err

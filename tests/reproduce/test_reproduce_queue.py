@@ -315,6 +315,7 @@ def test_test_queries_that_do_not_exist_fail_by_name(toy_recipes, registry, plac
     table = toy_recipes(one="toy-untested")
     assert run(table, places, remembers(), split="test") == {"toy/one/seed-0-test": "failed"}
     assert results.read(places.results / "toy/one/seed-0-test.json").reason == "toy-untested has no test queries"
+    assert not (places.work / "runs").exists(), "an hour of training would be lost"
 
 
 def test_a_result_holds_what_decides_it(toy_recipes, registry, places, remembers):
@@ -382,6 +383,9 @@ def test_statistics_train_nothing(toy_recipes, registry, places, remembers):
     counted = figures(places, "toy/one/seed-0")
     assert counted["train"]["paths"] == 40 and counted["train"]["triples"] > 100
     assert counted["valid"]["dags"] > 0 and counted["valid"]["average_masks"] > 1
+    run(table, places, remembers(), quick=True)
+    said = layout.to_text(view(table, results.read_all(places.results / "toy")[0], quick=True))
+    assert "nothing is trained" in said and "smoke tests" not in said
 
 
 def test_an_analysis_of_single_targets_is_refused_by_name(toy_recipes, registry, places, remembers):

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from biqe.errors import InvalidOption
@@ -72,6 +72,7 @@ def test_questions_are_counted_once_for_up_to_so_many_answers():
 @settings(max_examples=25, deadline=None)
 @given(st.integers(2, 64), st.integers(1000, 10**8))
 def test_splitting_entities_divides_their_memory(ranks, entities):
+    assume((ranks - 1) * -(-entities // ranks) < entities)  # else some rank would have none, and training refuses
     whole, split = planned(entities), planned(entities, ranks, shard_entities=True)
     table = whole.memory["weights"] - planned(1000).memory["weights"] if entities > 1000 else 0
     saved = whole.memory["weights"] - split.memory["weights"]
@@ -94,4 +95,8 @@ def test_refusals():
         planned(ranks=0)
     with pytest.raises(InvalidOption, match="entities"):
         planned(entities=0)
+    with pytest.raises(InvalidOption, match="shared by the ranks"):
+        planned(ranks=2, batch_queries=1)
+    with pytest.raises(InvalidOption, match="some would have none"):
+        planned(entities=5, ranks=4, shard_entities=True)
     assert dataclasses.asdict(planned())["softmax"] == "full"

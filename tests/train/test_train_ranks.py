@@ -23,6 +23,7 @@ from biqe.graph.triples import difference
 from biqe.models import _catalogue, store
 from biqe.models._sharded import split
 from biqe.train import checkpoint
+from biqe.train import ranks as ranks_module
 from biqe.train.ranks import ALONE, Ranks, job, joined
 from biqe.train.run import Run
 from biqe.train.stream import Stream
@@ -227,6 +228,18 @@ def rank_of(rank, say, world=2):
     found = Together(rank, world)
     object.__setattr__(found, "say", say)
     return found
+
+
+def test_a_rank_that_fails_hangs_up(monkeypatch):
+    """Left open, the connections bring the process down with an abort, which hides its own exit code and words."""
+    done = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(ranks_module, "_met", lambda world, timeout: Ranks(0, world))
+    monkeypatch.setattr(ranks_module.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(ranks_module.dist, "destroy_process_group", lambda: done.append("hung up"))
+    with pytest.raises(InvalidOption), joined(1.0):
+        raise InvalidOption("wrong")
+    assert done == ["hung up"]
 
 
 def test_differences_are_named():

@@ -21,10 +21,9 @@ from biqe.errors import BiqeError, EmptyResult, InvalidOption, RunFailed, Unread
 from biqe.graph import folder as graphs
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import difference
-from biqe.train import checkpoint, session
+from biqe.train import checkpoint, loop, session
 from biqe.train.checkpoint import Place
 from biqe.train.config import TrainConfig
-from biqe.train.loop import _Clock
 from biqe.train.run import Run
 
 OPTIONS = (
@@ -170,6 +169,48 @@ def test_a_run_measured_in_minutes_resumes_with_the_time_it_used(graph_folder, t
     took = time.monotonic() - started
     assert result.reason == "finished"
     assert max(used, 0.2 * 60) <= result.place.seconds <= used + took, "time already used counts"
+
+
+def test_a_validation_that_was_due_when_the_run_was_stopped_is_not_late(graph_folder, tmp_path, quiet, settings_of,
+                                                                        tiny, monkeypatch):  # fmt: skip
+    """Stopped after the last step before a validation; resumed, the run validates there and not a step later."""
+
+    def validations(run):
+        return [(e["step"], e["mrr"]) for e in Run.open(run).trace() if e["event"] == "validation"]
+
+    config = settings_of(epochs=2)
+    session.start(str(graph_folder), tmp_path / "whole", train_config=config, model_options=tiny, listener=quiet)
+    expected, step = validations(tmp_path / "whole"), loop._step
+
+    def stopped(model, batch, optimizer, average, config, place, *more):
+        if place.step == expected[0][0] - 1:
+            signal.raise_signal(signal.SIGINT)
+        return step(model, batch, optimizer, average, config, place, *more)
+
+    monkeypatch.setattr(loop, "_step", stopped)
+    run = tmp_path / "run"
+    result = session.start(str(graph_folder), run, train_config=config, model_options=tiny, listener=quiet)
+    assert result.reason == "interrupted" and result.place.step == expected[0][0] and not validations(run)
+    monkeypatch.setattr(loop, "_step", step)
+    session.resume(run, listener=quiet)
+    assert validations(run) == expected
+
+
+def test_a_changed_query_set_is_refused(graph_folder, tmp_path, quiet, settings_of, tiny):
+    """As a changed graph is: a run goes on with what it began with."""
+
+    def mined(seed):
+        main(["mine", str(graph_folder), "--recipe", "cq", "--seed", str(seed), "--paths", "50", "--dags", "50",
+              "--out", str(tmp_path / f"set{seed}")])  # fmt: skip
+        return tmp_path / f"set{seed}"
+
+    queries, run = mined(0), tmp_path / "run"
+    session.start(str(graph_folder), run, train_config=settings_of(epochs=1), model_options=tiny, listener=quiet,
+                  query_set=str(queries))  # fmt: skip
+    shutil.rmtree(queries)
+    mined(1).rename(queries)
+    with pytest.raises(VocabularyMismatch, match="query set .* is not the one"):
+        session.resume(run, listener=quiet)
 
 
 def test_a_finished_run_has_nothing_to_resume(uninterrupted, quiet):
@@ -373,6 +414,11 @@ def test_early_stop(graph_folder, tmp_path, quiet, settings_of, tiny):
         ({"epochs": 1, "hide_share": 0.7, "reveal_share": 0.7}, "together"),
         ({"epochs": 1, "batch_tokens": 0}, "at least 1"),
         ({"epochs": float("nan")}, "above 0"),
+        ({"epochs": float("inf")}, "finite"),
+        ({"epochs": 1, "weight_decay": float("nan")}, "finite"),
+        ({"epochs": 1, "learning_rate": float("inf")}, "finite"),
+        ({"epochs": 1, "seed": 2**63}, "at most"),
+        ({"epochs": 1, "threads": 100_000}, "at most 1,024"),
     ],
 )
 def test_settings_are_checked(values, complaint):
@@ -392,7 +438,7 @@ def test_the_command_refuses_bad_words(tmp_path):
 
 
 def test_the_processor_clock_counts_work_and_not_waiting():
-    wall, processor = _Clock(Place(seconds=5.0), "wall"), _Clock(Place(seconds=5.0), "processor")
+    wall, processor = loop._Clock(Place(seconds=5.0), "wall"), loop._Clock(Place(seconds=5.0), "processor")
     time.sleep(0.5)
     assert wall.seconds() >= 5.5 and processor.seconds() < 5.4
     begun = time.thread_time()

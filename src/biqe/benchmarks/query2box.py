@@ -224,7 +224,8 @@ def _read_queries(
     path = folder / f"{split}_triples_{FILE_CODES[shape]}.pkl"
     entries = load_pickle(path)
     if not isinstance(entries, list) or not entries:
-        raise UnreadableFile(f"{path} must hold a list of queries. Got {type(entries).__name__}")
+        got = "an empty one" if isinstance(entries, list) else type(entries).__name__
+        raise UnreadableFile(f"{path} must hold a list of queries. Got {got}")
     try:
         rows = _FLAT[shape](entries)
         keys = [(entry[0][:2],) for entry in entries] if shape in _CHAINS else [entry[:-2] for entry in entries]

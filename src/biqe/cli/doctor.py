@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 def doctor(
+    context: typer.Context,
     graph: Annotated[
         str | None, typer.Argument(metavar="[GRAPH|atlas]", help="Graph folder to look at.", show_default=False)
     ] = None,
@@ -46,9 +47,15 @@ def doctor(
     A plan counts the memory of each process, the time of a step and of an epoch on this machine, and what travels
     between processes. It reads the graph and measures this machine for half a second; nothing is written.
     """
+    from biqe.cli.train import given_options, refuse_twice
+
+    if not plan and (others := given_options(context, apart_from=("graph", "json"))):
+        raise InvalidOption(f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} for --plan only",
+                            hint=f"biqe doctor {graph or 'GRAPH'} --plan ...")  # fmt: skip
     if plan:
         if graph is None:
             raise InvalidOption("--plan needs a graph", hint="biqe doctor GRAPH --plan")
+        refuse_twice(context, [word.partition("=")[0].strip().replace("-", "_") for word in option or []])
         settings = {"width": width, "layers": layers, "softmax": softmax}
         words = [*(option or []), *(f"{name}={value}" for name, value in settings.items() if value is not None)]
         _plan(graph, model, words, ranks, shard_entities, json)
@@ -110,10 +117,10 @@ def _plan(name: str, model: str, words: list[str], ranks: int, shard_entities: b
     from biqe.train.plan import Sizes, measured_rate, plan
 
     train_options, model_options = split_options(model, words)
-    train_options.setdefault("epochs", 1.0)
-    if train_options.get("minutes") is not None:
-        del train_options["epochs"]
-    config = session.settings(model, **{**train_options, "shard_entities": shard_entities})
+    if "minutes" not in train_options:
+        train_options.setdefault("epochs", 1.0)
+    train_options |= {"shard_entities": True} if shard_entities else {}
+    config = session.settings(model, **train_options)
     sizes = Sizes.of(folder.load(graph_place(name)), config.triple_answers)
     found = plan(sizes, config, model=model, options=model_options, ranks=ranks, rate=measured_rate())
     free = available_bytes()
@@ -122,7 +129,7 @@ def _plan(name: str, model: str, words: list[str], ranks: int, shard_entities: b
         return
     out.print(
         f"{name}: {sizes.entities:,} entities, {sizes.triples:,} training triples; {model}, softmax {found.softmax}, "
-        + (f"{ranks} ranks" + (", entities split" if shard_entities else "") if ranks > 1 else "one process")
+        + (f"{ranks} ranks" + (", entities split" if config.shard_entities else "") if ranks > 1 else "one process")
     )
     rows: list[tuple[str, object]] = [(part, _size(size)) for part, size in found.memory.items()]
     table(["memory of each process", ""], [*rows, ("together, at most", _size(found.total))])
@@ -157,6 +164,7 @@ def _verdict(found: Plan, free: int | None) -> str:
         "gradients": "--softmax sampled makes gradients small",
         "logits": "--softmax sampled makes logits small",
         "activations": "-O batch_tokens=3000 halves them",
+        "program": "fewer ranks, or more machines, make room",
     }.get(largest, "a smaller --width, or --ranks N --shard-entities, makes tables smaller")
     return (f"It does not fit, or barely: {_size(together)}, and {where} can have {_size(free)}. "
             f"Most of it is {largest}: {advice}.")  # fmt: skip

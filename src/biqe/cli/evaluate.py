@@ -64,7 +64,7 @@ def evaluate(
     batch_targets: Annotated[
         int | None, typer.Option(min=1, help="Targets scored in one go; less needs less memory.", show_default=False)
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Processor threads.", show_default=False)] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Processor threads.", show_default=False)] = None,
     out: Annotated[
         Path | None,
         typer.Option(

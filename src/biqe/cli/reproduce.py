@@ -162,7 +162,10 @@ def _show_plan(listed: list[Job], results: Path, *, as_json: bool) -> None:
     table(["job", "benchmark", "budget", "state"], rows, left=(0, 1, 2, 3))
     # Jobs that share a training run pay for it once.
     runs = {job.run_name: float(job.train.get("minutes") or 0.0) for job in listed if job.trains}
-    stdout.print(f"{len(plan)} jobs, {len(runs)} trainings, {sum(runs.values()):g} minutes of training in all")
+    jobs, trainings = (
+        f"{count} {word}{'' if count == 1 else 's'}" for count, word in ((len(plan), "job"), (len(runs), "training"))
+    )
+    stdout.print(f"{jobs}, {trainings}, {sum(runs.values()):g} minutes of training in all")
 
 
 class _Watcher:

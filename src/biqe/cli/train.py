@@ -108,12 +108,18 @@ def train(
     from biqe.train import session
     from biqe.train.ranks import is_first
 
-    if resume is not None and (others := _given(context, apart_from=("resume", "json"))):
+    if resume is not None and (others := given_options(context, apart_from=("resume", "json"))):
         raise InvalidOption(
             f"--resume takes the run folder and nothing else: the run goes on as it began. Got {', '.join(others)}",
             hint=f"'biqe train --resume {resume}' goes on; other settings need a new run, which may begin with this "
             f"one's model: biqe train --continue {resume} --graph GRAPH --out NEW",
         )
+    if data is not None:
+        from biqe.cli._asked import is_benchmark
+
+        if set_ is None or not is_benchmark(set_):
+            raise InvalidOption("--data is for benchmarks only",
+                                hint="name one with --set; 'biqe benchmarks' lists them")  # fmt: skip
     if graph is not None and graph_folder is not None:
         raise InvalidOption(f"the graph is given twice, as {graph} and as --graph {graph_folder}",
                             hint="leave one of them out")  # fmt: skip
@@ -144,18 +150,23 @@ def train(
                 from biqe.cli._continued import origin_of
 
                 continue_, model = origin_of(continue_, own, start_from)
-            train_options, model_options = split_options(model, [*(option or []), *sampling])
+            train_options, model_options = split_options(model, option or [])
+            refuse_twice(context, [*train_options, *model_options])
+            for found, more in zip((train_options, model_options), split_options(model, sampling), strict=True):
+                found |= more
             train_options |= {"shard_entities": True} if shard_entities else {}
             model_options |= {name: value for name, value in own.items() if value is not None}
-            if minutes is None and epochs is None:
-                minutes = DEFAULT_MINUTES
-            length: dict[str, Any] = {"minutes": minutes, "epochs": epochs}
+            length = {"minutes": minutes, "epochs": epochs}
+            length |= {name: train_options[name] for name in length if name in train_options}
+            if length["minutes"] is None and length["epochs"] is None:
+                length["minutes"] = DEFAULT_MINUTES
+            train_options = {**shared, **train_options, **length}
             if continue_ is None:
-                config = session.settings(model, **length, **{**shared, **train_options})
+                config = session.settings(model, **train_options)
             else:
                 from biqe.cli._continued import as_graph_folder
 
-                _, kept, config = session.settings_of(continue_, **length, **{**shared, **train_options})
+                _, kept, config = session.settings_of(continue_, **train_options)
                 model_options = {**kept, **model_options}
                 graph = as_graph_folder(graph, folder)
             if config.shard_entities and os.environ.get("WORLD_SIZE", "1") == "1":
@@ -182,7 +193,7 @@ def train(
         raise typer.Exit(128 + (result.signal or signal.SIGINT))
 
 
-def _given(context: typer.Context, *, apart_from: tuple[str, ...]) -> list[str]:
+def given_options(context: typer.Context, *, apart_from: tuple[str, ...]) -> list[str]:
     """Options that stand on the command line, by their names there."""
     return [
         "/".join([*parameter.opts[:1], *parameter.secondary_opts[:1]])
@@ -193,6 +204,15 @@ def _given(context: typer.Context, *, apart_from: tuple[str, ...]) -> list[str]:
         and (source := context.get_parameter_source(parameter.name)) is not None
         and source.name == "COMMANDLINE"
     ]
+
+
+def refuse_twice(context: typer.Context, settings: list[str]) -> None:
+    """Refuse settings of -O that stand on the command line as options of their own, too."""
+    given = {option for spelt in given_options(context, apart_from=()) for option in spelt.split("/")}
+    for name in settings:
+        spelt = "--" + name.replace("_", "-")
+        if spelt in given:
+            raise InvalidOption(f"{name!r} is given twice, as {spelt} and with -O", hint="leave one of them out")
 
 
 def _tell(folder: Path, result: Result) -> None:

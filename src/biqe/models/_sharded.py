@@ -92,15 +92,20 @@ class SplitTable:
         return whole[: rows.count]
 
 
-def split(model: QueryModel, rank: int, world: int, timeout: float = 600.0) -> SplitTable:
-    """Leave ``model`` this rank's rows of its entities, and let it exchange the others. Called on all ranks at once;
-    the weights become those of rank 0. No exchange waits longer than ``timeout`` seconds."""
+def check_split(model: QueryModel, world: int) -> None:
+    """Refuse models, and numbers of ranks, with which the entities cannot be split."""
     if not model.entity_rows:
         raise InvalidOption(f"the entities of {model.name} cannot be split over ranks",
                             hint="leave out --shard-entities: the ranks then share the queries")  # fmt: skip
     if (world - 1) * -(-model.entity_count // world) >= model.entity_count:
         raise InvalidOption(f"{model.entity_count:,} entities cannot be split over {world} ranks: some would have none",
                             hint="start fewer ranks, or leave out --shard-entities")  # fmt: skip
+
+
+def split(model: QueryModel, rank: int, world: int, timeout: float = 600.0) -> SplitTable:
+    """Leave ``model`` this rank's rows of its entities, and let it exchange the others. Called on all ranks at once;
+    the weights become those of rank 0. No exchange waits longer than ``timeout`` seconds."""
+    check_split(model, world)
     for tensor in model.state_dict().values():
         dist.broadcast(tensor, 0)
     rows = Rows(model.entity_count, rank, world, dist.new_group(timeout=timedelta(seconds=timeout)))

@@ -15,6 +15,7 @@ QUICK = (
     "Rows marked quick are smoke tests: small models, trained for a fraction of a minute, on a sample of the queries. "
     "They say that the road is open, and nothing about accuracy."
 )
+QUICK_COUNTS = "Rows marked quick are as good as others here: nothing is trained, and everything is counted."
 
 
 def to_text(view: View, *, states: Mapping[str, str] | None = None) -> str:
@@ -118,8 +119,9 @@ def notes(view: View) -> list[str]:
         found.append(f"* ANOTHER GRAPH: published on {theirs}, ours is {own}. The two are not comparable.")
     found += [f"{block.recipe.label}: {block.recipe.note}" for block in view.blocks if block.recipe.note]
     found += _sources(view)
-    if any(ours.quick for block in view.blocks for ours in block.ours):
-        found.append(QUICK)
+    quick = [ours for block in view.blocks for ours in block.ours if ours.quick]
+    if quick:
+        found.append(QUICK if any(ours.settings.get("model") for ours in quick) else QUICK_COUNTS)
     return found
 
 

@@ -76,6 +76,7 @@ def work(job: Job, desk: Desk) -> Outcome:
     if job.recipe.job == "statistics":
         _statistics(job, opened, outcome)
         return outcome
+    opened.queries(job.split)  # refused before an hour of training, not after it, where there are none
     trained = train(job, desk)
     outcome.config, outcome.parts = trained.config, trained.parts
     outcome.seconds["train"] = round(trained.seconds, 1)

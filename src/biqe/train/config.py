@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from math import isfinite
 
 from biqe.errors import InvalidOption
+
+MOST_SEED = 2**63 - 1
+"""What torch's generator takes."""
+MOST_THREADS = 1024
+"""More than any machine has cores; far more of them do not start, and end the program."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,10 @@ class TrainConfig:
             if getattr(self, name) < 0:
                 raise InvalidOption(f"{name!r} must not be negative. Got {getattr(self, name)}",
                                     hint=_range_hint(name, "a number from 0 up"))  # fmt: skip
+        for name, most in (("seed", MOST_SEED), ("threads", MOST_THREADS)):
+            if getattr(self, name) > most:
+                raise InvalidOption(f"{name!r} must be at most {most:,}. Got {getattr(self, name):,}",
+                                    hint=_range_hint(name, f"a whole number from 0 to {most}"))  # fmt: skip
         for name in ("inverse_share", "hide_share", "reveal_share"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise InvalidOption(f"{name!r} must be in [0, 1]. Got {getattr(self, name)}",
@@ -138,6 +148,11 @@ class TrainConfig:
             raise InvalidOption("'hide_share' and 'reveal_share' must not exceed 1 together. "
                                 f"Got {self.hide_share} and {self.reveal_share}",
                                 hint="they are shares of the same queries, such as 0.1 and 0.1")  # fmt: skip
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, float) and not isfinite(value):
+                raise InvalidOption(f"{item.name!r} must be a finite number. Got {value}",
+                                    hint=_range_hint(item.name, "a finite number"))  # fmt: skip
 
 
 _OPTIONS = ("minutes", "epochs", "seed", "threads", "softmax", "negatives")

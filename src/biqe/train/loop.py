@@ -166,6 +166,15 @@ def train(
                 fraction = _fraction(config, place.epoch + place.batch / len(epoch), clock)
                 if fraction >= 1.0:
                     break
+                # Before the step, not after it: a run that was stopped when a validation was due begins with it.
+                if place.step and fraction * config.validations >= place.validations + 1:
+                    go_on = check(fraction)
+                    save()
+                    if not go_on:
+                        result.reason = "stopped early"
+                        break
+                elif clock.save_due(config) if pulse is None else pulse.save:
+                    save()
                 loss = _step(model, batch, optimizer, average, config, place, fraction, replicas, pulse)
                 place.step += 1
                 place.batch += 1
@@ -176,15 +185,6 @@ def train(
                 memory.stepped()
                 if clock.due(LOG_SECONDS):
                     report(fraction)
-                fraction = _fraction(config, place.epoch + place.batch / len(epoch), clock)
-                if fraction * config.validations >= place.validations + 1 and fraction < 1.0:
-                    go_on = check(fraction)
-                    save()
-                    if not go_on:
-                        result.reason = "stopped early"
-                        break
-                elif clock.save_due(config) if pulse is None else pulse.save:
-                    save()
             if result.reason != "finished" or fraction >= 1.0:
                 break
             place.epoch, place.batch = place.epoch + 1, 0
@@ -253,7 +253,8 @@ def _step(
         loss, norm = replicas.backward(batch, config.label_smoothing, pulse.share, config.clip)
     if not torch.isfinite(norm):
         raise RunFailed(f"the loss is no longer a number at step {place.step:,} (rate {rate:.2g})",
-                        hint="start a new run with a lower learning rate; the last checkpoint is whole")  # fmt: skip
+                        hint="start a new run with a lower rate, -O learning_rate=VALUE; going on with this one "
+                        "leads to the same step")  # fmt: skip
     average.before_step()
     optimizer.step()
     # Early weights are forgotten quickly, so that the average is worth validating from the start.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class Material:
     candidates: NDArray[np.integer] | None = None
     """The entities that the benchmark ranks among; None for all."""
 
+    @cached_property
     def fingerprint(self) -> str:
         """Sixteen hex digits that two sets share if their training and validation queries are the same."""
         digest = hashlib.sha256()
@@ -44,15 +46,16 @@ class Material:
 def open_material(
     query_set: str | os.PathLike[str], splits: Splits, data: str | os.PathLike[str] | None = None
 ) -> Material:
-    """Training and validation queries of a mined set's folder, or of a benchmark by its name."""
-    folder = Path(query_set)
-    if folder.is_dir():
+    """Training and validation queries of a benchmark by its name, or of a mined set's folder. A folder that is called
+    like a benchmark is ``./NAME``."""
+    from biqe import benchmarks
+
+    folder, is_named = Path(query_set), isinstance(query_set, str) and query_set in benchmarks.names()
+    if not is_named and folder.is_dir():
         mined = set_folder.load(folder, splits)
         record = {"path": str(folder.resolve()), "recipe": mined.config.recipe, "seed": mined.config.seed}
         return Material(mined.queries.get("train"), mined.queries.get("valid"), "cq", record)
-    from biqe import benchmarks
-
-    if str(query_set) not in benchmarks.names():
+    if not is_named:
         raise UnknownName(f"{query_set} is neither the folder of a query set nor a benchmark",
                           hint="see the benchmarks with: biqe benchmarks; make a set with: biqe mine")  # fmt: skip
     opened = benchmarks.open(str(query_set), data=None if data is None else Path(data), splits=splits)

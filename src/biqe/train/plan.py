@@ -20,8 +20,10 @@ from biqe.graph.knowledge_graph import Splits
 from biqe.models import _catalogue
 from biqe.models._contract import QueryModel
 from biqe.models._fused_loss import rows_at_once
+from biqe.models._sharded import check_split
 from biqe.train.config import TrainConfig
 from biqe.train.session import samples
+from biqe.train.stream import check_budgets
 
 PROGRAM = 300 << 20
 """The interpreter, the libraries, and compiled kernels."""
@@ -106,7 +108,11 @@ def plan(
     if sizes.entities < 1:
         raise InvalidOption("a plan needs a graph with entities", hint="biqe stats GRAPH shows what it holds")
     built = _shapes(model, dict(options or {}), sizes)
+    # What a run would be refused for has no needs.
     sampled = samples(built, config)
+    check_budgets(config, ranks)
+    if config.shard_entities and ranks > 1:
+        check_split(built, ranks)
     parts = ranks if config.shard_entities else 1
     table = sum(weight.numel() for weight in built.parameters() if weight.shape[:1] == (sizes.entities,))
     own_table, others = math.ceil(table / parts), sum(weight.numel() for weight in built.parameters()) - table

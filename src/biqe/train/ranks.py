@@ -176,9 +176,13 @@ def joined(timeout: float) -> Iterator[Ranks]:
     if world == 1:
         yield ALONE
         return
-    yield _met(world, timeout)
-    # After an error the others wait for us in some exchange: that this process ends is what they notice.
-    dist.destroy_process_group()
+    try:
+        yield _met(world, timeout)
+    finally:
+        # After an error, too: the others, who may wait for us in some exchange, notice that we have hung up, and a
+        # process that ends with its connections open is torn down by the system's abort, which hides its error.
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def _met(world: int, timeout: float) -> Ranks:

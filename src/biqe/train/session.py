@@ -19,7 +19,7 @@ import torch
 
 from biqe import atlas
 from biqe.benchmarks.shaped import ShapedQueries
-from biqe.errors import BiqeError, EmptyResult, RunFailed, VocabularyMismatch
+from biqe.errors import BiqeError, EmptyResult, InvalidOption, RunFailed, VocabularyMismatch
 from biqe.evaluate.machine import allocator
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits
@@ -111,7 +111,7 @@ def start(
                 model_config=dataclasses.asdict(fresh.config),
                 train=train_config,
                 graph={"name": graph, "path": str(place), "fingerprint": splits.fingerprint},
-                query_set=None if material is None else material.record,
+                query_set=None if material is None else {**material.record, "queries": material.fingerprint},
                 start_from=None if start_from is None else str(Path(start_from).resolve()),
                 continues=None if continues is None else str(Path(continues).resolve()),
                 job=job(),
@@ -160,7 +160,14 @@ def resume(
                 )
             material = None
             if noted is not None:
-                material = open_material(noted.get("benchmark") or noted["path"], splits, noted.get("data"))
+                name = noted.get("benchmark") or noted["path"]
+                material = open_material(name, splits, noted.get("data"))
+                if noted.get("queries", material.fingerprint) != material.fingerprint:
+                    raise VocabularyMismatch(
+                        f"the query set {name} is not the one that {folder} was trained on "
+                        f"(fingerprints {material.fingerprint} and {noted['queries']})",
+                        hint="a run is resumed on the set it began with; start a new run for a changed set",
+                    )
             torch.manual_seed(config.seed)
             # A checkpoint holds what the run began with; without one it begins again.
             begin = [run.record.get(name) if newest is None else None for name in ("start_from", "continues")]
@@ -202,7 +209,7 @@ def _seen(
     facts = {
         "graphs": {"fingerprint": splits.fingerprint},
         "settings": settings,
-        "query sets": {} if material is None else {"fingerprint": material.fingerprint()},
+        "query sets": {} if material is None else {"fingerprint": material.fingerprint},
         "programs": {**versions(), "source": source_fingerprint()},
     }
     hints = {
@@ -306,9 +313,12 @@ def _set_threads(config: TrainConfig, ranks: Ranks) -> None:
 
 
 def samples(model: QueryModel, config: TrainConfig) -> bool:
-    """Whether a run compares each target with a sample of the entities instead of all."""
+    """Whether a run compares each target with a sample of the entities instead of all; refused where it cannot."""
     if config.softmax == "auto":
         return model.can_sample and model.entity_count >= SAMPLED_FROM
+    if config.softmax == "sampled" and not model.can_sample:
+        raise InvalidOption(f"{model.name} has no softmax over entities that could be sampled",
+                            hint="leave out --softmax")  # fmt: skip
     return config.softmax == "sampled"
 
 

@@ -57,6 +57,17 @@ class Epoch:
         return ((len(rows), self.encoded.batch(rows)) for rows in turns)
 
 
+def check_budgets(config: TrainConfig, ranks: int) -> None:
+    """Refuse budgets of a step that leave some of ``ranks`` ranks without a query."""
+    for name in ("batch_tokens", "batch_queries"):
+        if getattr(config, name) < ranks:
+            raise InvalidOption(
+                f"{name!r} is shared by the ranks, and must be at least their number. "
+                f"Got {getattr(config, name)} for {ranks} ranks",
+                hint=f"start fewer ranks, or use -O {name}={ranks * getattr(config, name)} or more",
+            )
+
+
 class Stream:
     """Epochs of training queries over one graph: of ``questions`` where a benchmark gives some, of the ``fixed``
     queries of a mined set, or of freshly mined ones."""
@@ -75,13 +86,7 @@ class Stream:
         if config.answers == "all" and not model.uses_answers:
             raise InvalidOption(f"{model.name} learns from one answer at a time. Got answers='all'",
                                 hint="leave it out, or use a model that learns from all: biqe models")  # fmt: skip
-        for name in ("batch_tokens", "batch_queries"):
-            if getattr(config, name) < ranks.world:
-                raise InvalidOption(
-                    f"{name!r} is shared by the ranks, and must be at least their number. "
-                    f"Got {getattr(config, name)} for {ranks.world} ranks",
-                    hint=f"start fewer ranks, or use -O {name}={ranks.world * getattr(config, name)} or more",
-                )
+        check_budgets(config, ranks.world)
         self._graph = graph
         self._ranks = ranks
         self._model = model
