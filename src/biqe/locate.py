@@ -91,7 +91,7 @@ def _resolve(folder: Path, graph: str | os.PathLike[str] | None) -> tuple[Path, 
             hint="open a run folder, a model folder, a graph folder, or: atlas",
         )
     if (folder / "run.json").is_file():
-        return Path(graph) if graph is not None else _graph_of_run(folder), folder / "model"
+        return Path(graph) if graph is not None else graph_of_run(folder), folder / "model"
     manifest = _json(folder / "manifest.json") or {}
     if manifest.get("format") == "biqe-model":
         if graph is None:
@@ -113,14 +113,14 @@ def _graph_of_models(folder: Path, graph: str | os.PathLike[str] | None) -> Path
         return Path(graph)
     for place in sorted((folder / "models").glob("*/")):
         if (place / "run.json").is_file():
-            return _graph_of_run(place)
+            return graph_of_run(place)
     raise InvalidOption(
         f"{folder} holds models without their graph, so known and predicted answers cannot be told apart",
         hint="give the graph folder that they were trained on with --graph DIR (graph= in Python)",
     )
 
 
-def _graph_of_run(folder: Path) -> Path:
+def graph_of_run(folder: Path) -> Path:
     """The graph folder that a run remembers, as it was written or as seen from the run folder."""
     graph = (_json(folder / "run.json") or {}).get("graph")
     if not isinstance(graph, dict) or not isinstance(graph.get("path"), str):

@@ -223,6 +223,8 @@ def test_a_limit_samples_each_shape(world, toy_benchmark, capsys):
     code, _, err = run(capsys, world.place / "run", "--set", world.place / "cq", "--limit", 7)
     assert code == 0, err
     assert Report.load(world.place / "run" / "reports" / "cq-valid-complete-limit7.json").counts["queries"] == 7
+    everything = run(capsys, world.place / "run", "--set", "toy-q2b", "--limit", 1000, "--json")[1]
+    assert "limit" not in json.loads(everything)["notes"]  # no sample
 
 
 def test_a_model_that_uses_the_graph_is_told_it(world, toy_benchmark, capsys, monkeypatch):

@@ -47,6 +47,11 @@ def test_import_stats_find(file: File, tmp_path: Path, capsys: pytest.CaptureFix
     report = json.loads(text)
     assert (report["entities"], report["relations"]) == (20, 3)
     assert sum(part["triples"] for part in report["splits"]) == report["triples"]
+    # A run stands for the graph that it was trained on.
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text(json.dumps({"graph": {"name": "g", "path": str(out)}}))
+    of_run = json.loads(run(capsys, "stats", tmp_path / "run", "--json")[1])
+    assert of_run | {"folder": ""} == report | {"folder": ""}
 
     code, text, _ = run(capsys, "find", out, "first")
     assert (code, text) == (0, "e1  First, the first of all\n")

@@ -46,7 +46,7 @@ class TermRow:
     @property
     def values(self) -> dict[str, str | int | float | None]:
         """Names, texts and numbers by variable."""
-        return {variable: _value(term) for variable, term in self.terms.items()}
+        return {variable: value_of(term) for variable, term in self.terms.items()}
 
     @property
     def status(self) -> str:
@@ -286,7 +286,8 @@ class TermTable(Rows[TermRow]):
         return "\n".join([*lines, "</results>", "</sparql>"]) + "\n"
 
 
-def _value(term: Term | None) -> str | int | float | None:
+def value_of(term: Term | None) -> str | int | float | None:
+    """A number where the term is one, else its text; None for nothing."""
     if term is None:
         return None
     kind = (term.datatype or "").removeprefix(formats.XSD)
@@ -299,8 +300,11 @@ def _value(term: Term | None) -> str | int | float | None:
 
 
 def _shown(term: Term | None) -> str:
-    value = _value(term)
-    return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+    """Two decimals of a number that has some, or two digits of a very small one."""
+    value = value_of(term)
+    if isinstance(value, float):
+        return f"{value:.2g}" if 0 < abs(value) < 0.01 else f"{value:.2f}"
+    return "" if value is None else str(value)
 
 
 def _turtle(term: Term) -> str:

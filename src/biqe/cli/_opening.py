@@ -21,7 +21,10 @@ Top = Annotated[int, typer.Option(help="Predicted rows, at most.")]
 
 
 def graph_place(name: str) -> Path:
-    """The graph folder that a user means: ``atlas`` is the embedded one."""
+    """The graph folder that a user means: ``atlas`` is the embedded one, a run the graph that it was trained on."""
     from biqe import atlas
+    from biqe.locate import graph_of_run
 
-    return Path(atlas.path()) if name == "atlas" else Path(name)
+    if name == "atlas":
+        return Path(atlas.path())
+    return graph_of_run(Path(name)) if (Path(name) / "run.json").is_file() else Path(name)

@@ -59,7 +59,9 @@ def evaluate(
     strict: Annotated[
         bool, typer.Option("--strict", help="Skip also queries that the model can read but not tell apart.")
     ] = False,
-    bootstrap: Annotated[int, typer.Option(min=0, help="Draws behind the confidence intervals; 0 for none.")] = 1000,
+    bootstrap: Annotated[
+        int, typer.Option(min=0, max=100_000, help="Draws behind the confidence intervals; 0 for none.")
+    ] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of draws and samples.")] = 0,
     batch_targets: Annotated[
         int | None, typer.Option(min=1, help="Targets scored in one go; less needs less memory.", show_default=False)
@@ -199,13 +201,16 @@ def _own_place(run: Path, asked: Asked) -> Path:
 
 
 def _limited(asked: Asked, limit: int, seed: int) -> Asked:
-    """A sample of the queries, named so that its report does not replace that of all of them."""
+    """A sample of the queries, named so that its report does not replace that of all; or all, where they are few."""
     from dataclasses import replace
 
     from biqe.evaluate.sample import sample
 
+    taken = sample(asked.queries, limit, seed)
+    if len(taken) == len(asked.queries):
+        return asked
     notes = {**asked.notes, "limit": limit, "of_queries": len(asked.queries)}
-    return replace(asked, queries=sample(asked.queries, limit, seed), name=f"{asked.name}-limit{limit}", notes=notes)
+    return replace(asked, queries=taken, name=f"{asked.name}-limit{limit}", notes=notes)
 
 
 def _tell_graph(model: QueryModel, asked: Asked, run: Path) -> None:

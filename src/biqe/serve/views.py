@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from biqe.answer.result import Answers
-from biqe.answer.terms import TermTable
+from biqe.answer.terms import TermTable, value_of
 from biqe.exact.store import Term, iri_of
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.ast import written
@@ -98,7 +98,9 @@ def term_value(term: Term | None, vocabulary: Vocabulary) -> out.Value:
     if term is None:
         return out.Value(id=None, iri=None, label="", term=None)
     if term.kind == "literal":
-        return out.Value(id=None, iri=None, label=term.value, term=None)
+        value = value_of(term)
+        label = f"{value:.6g}" if isinstance(value, float) else term.value
+        return out.Value(id=None, iri=None, label=label, term=None)
     entity = vocabulary.entities.find(term.value)
     if entity is not None:
         return entity_value(entity, vocabulary)
