@@ -20,9 +20,7 @@ _DEFAULT_SPLIT = "0.05,0.05"
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 _Graph = Annotated[
     str,
-    typer.Argument(
-        metavar="GRAPH", help="Graph folder of biqe import, or a run, or: atlas.", show_default=False
-    ),
+    typer.Argument(metavar="GRAPH", help="Graph folder of biqe import, or a run, or: atlas.", show_default=False),
 ]
 
 
