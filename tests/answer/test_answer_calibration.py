@@ -75,7 +75,7 @@ def test_the_order_of_rows_stays(scores, known, targets, seed):
     found = fit(*columns, true)
     ordered = np.sort(np.array(scores))[::-1]
     said = calibrated(ordered, found, targets=targets, known=known)
-    assert (np.diff(said) <= 0).all()
+    assert (np.diff(said) <= 1e-12).all()  # equal scores, in other lanes of the processor, differ by rounding
     assert ((said > 0) & (said < 1)).all()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import pickle
 import signal
 import threading
 import time
@@ -13,15 +12,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import biqe
 from biqe.errors import BiqeError, Busy, InvalidOption, RequestRefused, SparqlSyntax, TookTooLong
 from biqe.exact.checkpoint import checked_by, checkpoint
-from biqe.exact.store import Solutions, Term
 from biqe.serve.engine import Engine, EngineConfig
-from biqe.serve.exact_process import packed, unpacked
 from biqe.serve.floor import Floor
 from biqe.serve.live.live_graph import LiveGraph
 
@@ -72,16 +67,6 @@ def test_known_exact_and_explained_answers_are_those_of_the_knowledge_base(kb):
     assert counted == kb.store.query(COUNTED) and int(counted.rows[0][0].value) == len(kb.graph.triples)
     assert beyond.terms == kb.ask("SELECT (MAX(?r) AS ?m) WHERE { ?r :flows_through :Germany }", mode="known").terms
     assert str(explained) == str(kb.explain(kb.ask(predicted)[last]))
-
-
-TERMS = st.one_of(st.none(), st.builds(Term, st.sampled_from(["uri", "literal"]), st.text(max_size=3)))
-
-
-@given(st.integers(0, 3).flatmap(lambda width: st.lists(st.tuples(*[TERMS] * width), max_size=6)), st.booleans())
-def test_rows_come_out_of_another_process_as_they_went_in(rows, complete):
-    found = Solutions(("a", "b", "c")[: len(rows[0]) if rows else 2], tuple(rows), complete)
-    assert unpacked(pickle.loads(pickle.dumps(packed(found)))) == found
-    assert unpacked(packed(complete)) is complete
 
 
 def test_an_error_of_the_exact_store_keeps_its_place(kb):
@@ -401,7 +386,7 @@ def test_threads_that_are_lost_are_noticed(kb, monkeypatch):
             for number in range(2):
                 assert not engine.is_stuck
                 with pytest.raises(TookTooLong):
-                    await engine.run(gate.wait, deadline=0.02)
+                    await engine.run(gate.wait, deadline=0.5)  # long enough to begin on a busy machine
                 await until(lambda: engine.facts["stuck"] == number + 1)  # noqa: B023  awaited right here
             assert engine.is_stuck and engine.facts["stuck"] == 2
             gate.set()

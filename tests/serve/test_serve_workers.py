@@ -152,7 +152,9 @@ def test_a_killed_worker_is_replaced_and_the_port_answers_all_the_time():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_lets_requests_finish_and_ends_everything(number):
-    with program(SERVER, "2") as process:
+    # Whoever runs the tests may have been told to outlive his terminal, and hands that on.
+    main = "    import signal\n    signal.signal(signal.SIGHUP, signal.SIG_DFL)\n" + SERVER
+    with program(main, "2") as process:
         port = port_of(process)
         get(port)
         workers = pids_of(process)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import resource
 import select
 import shutil
@@ -25,15 +24,17 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from biqe.errors import BiqeError, Busy, RequestRefused, RunFailed, UnsupportedQuery
-from biqe.exact.store import ExactStore, Solutions, Term
+from biqe.exact.store import ExactStore
+from biqe.graph import folder as graph_folder
+from biqe.graph.knowledge_graph import Graph, Splits
+from biqe.serve.exact_messages import read_answer, read_question, write_answer, write_error, write_fault, write_question
 from biqe.serve.lanes import Request
 from biqe.serve.results import Document, table_of
 
@@ -58,10 +59,8 @@ IDLE = 3.0
 """Seconds after which a child that nobody asks is let go, with its copies."""
 
 
-class Queried(Protocol):
-    """What a service asks: an ExactStore, or anything that reads queries as it does."""
-
-    def query(self, text: str, **options: Any) -> Any: ...
+GRAPH, LIVE = "graph", "live"
+"""What lies in the folder that a service answers from."""
 
 
 class LiveStore:
@@ -85,19 +84,26 @@ class LiveStore:
 
 def service_of(kb: KnowledgeBase, live: LiveGraph | None, memory: int = MEMORY) -> ExactService:
     """The service for the exact store of a knowledge base, or for that of its live graph."""
-    source: Callable[[], Any] = partial(ExactStore, kb.graph) if live is None else partial(LiveStore, live.folder)
-    return ExactService(source, memory=memory)
+    return ExactService(kb.graph if live is None else live.folder, memory=memory)
 
 
 class ExactService:
     """Starts the service and keeps it alive; ``address`` is where children are to be had."""
 
-    def __init__(self, source: Callable[[], Queried], *, memory: int = MEMORY) -> None:
-        self._payload = pickle.dumps((source, memory))
+    def __init__(self, source: Graph | Path, *, memory: int = MEMORY) -> None:
+        """Of a graph, or of the live graph in a folder."""
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._place = Path(tempfile.mkdtemp(prefix="biqe-exact-"))
+        self._place = Path(tempfile.mkdtemp(prefix="biqe-exact-"))  # for our user alone
         self.address = str(self._place / "socket")
+        if isinstance(source, Path):
+            self._source = [LIVE, str(source)]
+        else:
+            # From the memory of one process to that of another, whatever it came from and has become.
+            nothing = source.triples[:0]
+            graph_folder.save(Splits(source.vocabulary, source.triples, nothing, nothing), self._place / GRAPH)
+            self._source = [GRAPH, str(self._place / GRAPH)]
+        self._memory = memory
 
     def start(self) -> None:
         """Start it, or start it again if it has died; returns once it answers."""
@@ -109,14 +115,12 @@ class ExactService:
             # A group of its own, so that it can end all its children, but no session: Linux shares the processors out
             # among sessions first (autogroup), and children beside busy workers then got a fiftieth of one.
             process = subprocess.Popen(
-                [sys.executable, "-m", "biqe.serve.exact_process", self.address],
+                [sys.executable, "-m", "biqe.serve.exact_process", self.address, *self._source, str(self._memory)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0,
             )  # fmt: skip
             self._process = process
             assert process.stdin is not None and process.stdout is not None
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(len(self._payload).to_bytes(8, "big") + self._payload)
-                process.stdin.flush()  # and kept open: when this process ends, the service reads its end and follows
+            # Its standard input stays open: when this process ends, the service reads its end and follows.
             if process.stdout.readline() != b"ready\n":
                 process.wait()
                 raise RunFailed("the process for exact queries could not start", hint="see what it wrote on stderr")
@@ -164,7 +168,7 @@ class ExactProcesses:
         try:
             while not connection.poll(LOOK):
                 request.check()
-            answer = connection.recv()
+            answer = connection.recv_bytes()
         except (EOFError, ConnectionError) as error:
             self._end(child)
             if request.left <= LOOK:
@@ -184,12 +188,7 @@ class ExactProcesses:
                 self._idle.append(child)
         else:
             child.let_go()
-        kind, found = answer
-        if kind == "error":
-            raise found
-        if kind == "fault":
-            raise RequestRefused(f"a process of the exact store failed: {found}", status=500)
-        return unpacked(found)
+        return read_answer(answer)
 
     def tidy(self) -> None:
         """Let those children go that nobody has asked for a while: the last to be idle is asked first, so what came for
@@ -209,21 +208,21 @@ class ExactProcesses:
 
     def _child(self, text: str, request: Request, options: dict[str, Any]) -> Child:
         """A child that has been given the query."""
-        asked = (text, options, max(request.left, 0.01))
+        asked = write_question(text, options, max(request.left, 0.01))
         while True:
             with self._lock:
                 child = self._idle.pop() if self._idle else None
             if child is None:
                 break
             try:
-                child.connection.send(asked)
+                child.connection.send_bytes(asked)
                 return child
             except OSError:  # it died while it was idle
                 child.let_go()
         try:
             connection: Connection = Client(self._address, "AF_UNIX")  # type: ignore[assignment]
-            child = Child(connection, os.pidfd_open(connection.recv()))
-            connection.send(asked)
+            child = Child(connection, os.pidfd_open(int(connection.recv_bytes())))
+            connection.send_bytes(asked)
         except (OSError, EOFError) as error:
             raise Busy("the exact store is being started again", hint="ask again in a moment") from error
         return child
@@ -253,50 +252,28 @@ class Child:
         os.close(self.process)
 
 
-def packed(found: Any) -> Any:
-    """Rows as they go to another process: each different term once, in plain tuples, and numbers. Anything else goes as
-    it is."""
-    if not isinstance(found, Solutions):
-        return found
-    numbers: dict[Term | None, int] = {}
-    cells = [numbers.setdefault(term, len(numbers)) for row in found.rows for term in row]
-    terms = [None if term is None else tuple(term) for term in numbers]
-    return found.variables, terms, cells, len(found.rows), found.complete
-
-
-def unpacked(sent: Any) -> Any:
-    """What ``packed`` packed."""
-    if not isinstance(sent, tuple):
-        return sent
-    variables, terms, cells, count, complete = sent
-    known = [None if term is None else Term(*term) for term in terms]
-    values = iter([known[number] for number in cells])
-    rows = tuple(zip(*[values] * len(variables), strict=True)) if variables else ((),) * count
-    return Solutions(variables, rows, complete)
-
-
-def _serve(connection: Connection, store: Queried, memory: int) -> None:
+def _serve(connection: Connection, store: ExactStore | LiveStore, memory: int) -> None:
     """Answer queries on the connection until it is closed."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (in_use + memory, in_use + memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    connection.send(os.getpid())
+    connection.send_bytes(str(os.getpid()).encode())
     while True:
-        text, options, seconds = connection.recv()
+        text, options, seconds = read_question(connection.recv_bytes())
         signal.setitimer(signal.ITIMER_REAL, seconds + LATE)
         form, extra = options.pop("written", (None, ()))
         try:
             found = store.query(text, **options)
-            answer = ("result", packed(found) if form is None else Document.of(table_of(found, extra), form))
+            answer = write_answer(found if form is None else Document.of(table_of(found, extra), form))
         except MemoryError:
             os._exit(1)
         except BiqeError as error:
-            answer = ("error", error)
+            answer = write_error(error)
         except Exception as error:
-            answer = ("fault", "".join(traceback.format_exception(error)))
+            answer = write_fault("".join(traceback.format_exception(error)))
         signal.setitimer(signal.ITIMER_REAL, 0)
-        connection.send(answer)
+        connection.send_bytes(answer)
 
 
 def _reap(*_: Any) -> None:
@@ -306,14 +283,13 @@ def _reap(*_: Any) -> None:
             pass
 
 
-def main(address: str) -> None:
+def main(address: str, kind: str, folder: str, memory: str) -> None:
     """The service: one child for each connection, until the standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # its group is not the terminal's, which may want to know
     signal.signal(signal.SIGCHLD, _reap)
     stdin = sys.stdin.buffer
-    source, memory = pickle.loads(stdin.read(int.from_bytes(stdin.read(8), "big")))
-    store: Queried = source()
+    store = LiveStore(Path(folder)) if kind == LIVE else ExactStore(graph_folder.load(folder)["train"])
     store.query(NOTHING)
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(address)
@@ -334,9 +310,9 @@ def main(address: str) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         listening.close()
         with contextlib.suppress(EOFError, ConnectionError):
-            _serve(Connection(accepted.detach()), store, memory)
+            _serve(Connection(accepted.detach()), store, int(memory))
         os._exit(0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

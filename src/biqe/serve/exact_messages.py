@@ -1,0 +1,105 @@
+"""What the server and the processes of the exact store say to each other: JSON, and bytes behind it.
+
+    question    {"text", "options", "seconds"}
+    answer      {"kind", ...}: rows, truth, document, triples, error or fault
+
+A process that ran a stranger's query sends data, never objects: nothing that it says can run code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from biqe import errors
+from biqe.errors import BiqeError, RequestRefused
+from biqe.exact.store import Cut, Solutions, Term
+from biqe.serve.live.changes import decode, encode
+from biqe.serve.results import Document
+
+
+def write_question(text: str, options: Mapping[str, Any], seconds: float) -> bytes:
+    """A query, what ``ExactProcesses.query`` was told about it, and its time."""
+    plain = dict(options)
+    if plain.get("after") is not None:
+        plain["after"] = [encode(changes, 0, 0.0).decode() for changes in plain["after"]]
+    return json.dumps({"text": text, "options": plain, "seconds": seconds}).encode()
+
+
+def read_question(message: bytes) -> tuple[str, dict[str, Any], float]:
+    """What ``write_question`` wrote."""
+    asked = json.loads(message)
+    options = asked["options"]
+    if options.get("after") is not None:
+        options["after"] = [decode(record.encode())[1] for record in options["after"]]
+    if "cuts" in options:
+        options["cuts"] = [Cut(*cut) for cut in options["cuts"]]
+    return asked["text"], options, asked["seconds"]
+
+
+def write_answer(found: Any) -> bytes:
+    """What a query came to: Solutions, true or false, a Document, or triples of the store."""
+    if isinstance(found, Document):
+        return _message(kind="document", rows=found.rows, complete=found.complete, body=found.body)
+    if isinstance(found, bool):
+        return _message(kind="truth", truth=found)
+    if isinstance(found, Solutions):
+        # Each different term once, and numbers.
+        numbers: dict[Term | None, int] = {}
+        cells = [numbers.setdefault(term, len(numbers)) for row in found.rows for term in row]
+        return _message(kind="rows", variables=found.variables, terms=list(numbers), cells=cells,
+                        count=len(found.rows), complete=found.complete)  # fmt: skip
+    from pyoxigraph import RdfFormat, serialize
+
+    return _message(kind="triples", body=serialize(found, format=RdfFormat.N_TRIPLES) or b"")
+
+
+def write_error(error: BiqeError) -> bytes:
+    """An error of ours, with all that it says."""
+    return _message(kind="error", name=type(error).__name__, says=vars(error))
+
+
+def write_fault(trace: str) -> bytes:
+    """An error that is none of ours."""
+    return _message(kind="fault", trace=trace)
+
+
+def read_answer(message: bytes) -> Any:
+    """What a query came to; or its error, raised."""
+    head, _, body = message.partition(b"\n")
+    answer = json.loads(head)
+    match answer.pop("kind"):
+        case "document":
+            return Document(body, answer["rows"], answer["complete"])
+        case "truth":
+            return answer["truth"]
+        case "rows":
+            return _solutions(**answer)
+        case "triples":
+            from pyoxigraph import RdfFormat, parse
+
+            return [quad.triple for quad in parse(body, format=RdfFormat.N_TRIPLES)]
+        case "error":
+            raise _error(answer["name"], answer["says"])
+        case _:
+            raise RequestRefused(f"a process of the exact store failed: {answer['trace']}", status=500)
+
+
+def _message(*, body: bytes = b"", **head: Any) -> bytes:
+    # JSON of one line: what follows the first end of a line is the body.
+    return json.dumps(head, default=str).encode() + b"\n" + body
+
+
+def _solutions(variables: list[str], terms: list[Any], cells: list[int], count: int, complete: bool) -> Solutions:
+    known = [None if term is None else Term(*term) for term in terms]
+    values = iter([known[number] for number in cells])
+    rows = tuple(zip(*[values] * len(variables), strict=True)) if variables else ((),) * count
+    return Solutions(tuple(variables), rows, complete)
+
+
+def _error(name: str, says: Mapping[str, Any]) -> BiqeError:
+    kind = getattr(errors, name, BiqeError)
+    error: BiqeError = kind.__new__(kind, says["message"])
+    vars(error).update(says)
+    return error
