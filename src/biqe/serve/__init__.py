@@ -9,7 +9,7 @@
       ├── api         /api/...                  schemas, views, draw, facts
       └── page_files  /                         the page, built from web/
       │
-    engine            many callers, one model                          lanes, floor, batching, exact_process, exact_messages
+    engine            many callers, one model                lanes, floor, batching, exact_process, exact_messages
       │
     live              the graph that changes
 
