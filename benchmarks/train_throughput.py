@@ -48,6 +48,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=5, help="turns that each way takes")
     parser.add_argument("--quick", action="store_true", help="a small model and one round")
+    parser.add_argument(
+        "--out", type=Path, help="also write the result there, such as results/speed/train_throughput.json"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.set_flush_denormal(True)
@@ -83,30 +86,27 @@ def main() -> None:
     flops = statistics.median(rates["flops"])
     print(f"ours {mine_rate:,.0f} queries/s, transformers {theirs_rate:,.0f} queries/s, {mine_rate / theirs_rate:.1f}x")
     print(f"{flops / 1e9:.0f} GFLOP/s in training, {product / 1e9:.0f} GFLOP/s in bare matrix products of its shapes")
-    print(
-        json.dumps(
-            {
-                "benchmark": "train_throughput",
-                "ratio": round(mine_rate / theirs_rate, 2),
-                "ours": f"{mine_rate:,.0f} queries/s",
-                "alternative": f"{theirs_rate:,.0f} queries/s (BertForMaskedLM, padded to {PADDED}, all logits)",
-                "queries_per_second": round(mine_rate, 1),
-                "alternative_queries_per_second": round(theirs_rate, 1),
-                "rounds": {
-                    key: [round(value, 1) for value in values] for key, values in rates.items() if key != "flops"
-                },
-                "gflops": round(flops / 1e9, 1),
-                "matrix_product_gflops": round(product / 1e9, 1),
-                "share_of_matrix_product": round(flops / product, 3),
-                "peak_resident_mib_both": peak_resident_bytes() >> 20,
-                "graph": name,
-                "model": {"width": config.width, "layers": config.layers},
-                "allocator": allocator(),
-                "threads": options.threads,
-                "load_average": os.getloadavg()[0],
-            }
-        )
-    )
+    result = {
+        "benchmark": "train_throughput",
+        "ratio": round(mine_rate / theirs_rate, 2),
+        "ours": f"{mine_rate:,.0f} queries/s",
+        "alternative": f"{theirs_rate:,.0f} queries/s (BertForMaskedLM, padded to {PADDED}, all logits)",
+        "queries_per_second": round(mine_rate, 1),
+        "alternative_queries_per_second": round(theirs_rate, 1),
+        "rounds": {key: [round(value, 1) for value in values] for key, values in rates.items() if key != "flops"},
+        "gflops": round(flops / 1e9, 1),
+        "matrix_product_gflops": round(product / 1e9, 1),
+        "share_of_matrix_product": round(flops / product, 3),
+        "peak_resident_mib_both": peak_resident_bytes() >> 20,
+        "graph": name,
+        "model": {"width": config.width, "layers": config.layers},
+        "allocator": allocator(),
+        "threads": options.threads,
+        "load_average": os.getloadavg()[0],
+    }
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
+    print(json.dumps(result))
 
 
 def load_graph(path: str | None, quick: bool) -> tuple[str, Graph]:

@@ -54,6 +54,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="turns that each way takes")
     parser.add_argument("--steps", type=int, default=8, help="steps of a turn")
     parser.add_argument("--quick", action="store_true", help="a small model, one round of three steps")
+    parser.add_argument(
+        "--out", type=Path, help="also write the result there, such as results/speed/two_processes.json"
+    )
     parser.add_argument("--rank-of", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:
@@ -88,26 +91,25 @@ def measure(name: str, graph: Graph, options: argparse.Namespace) -> None:
     for way, rate in median.items():
         print(f"{way:10} {rate:9,.0f} queries/s")
     print(f"two against one: {median['two'] / median['one']:.2f}x; {share:.0%} of a step of two is communication")
-    print(
-        json.dumps(
-            {
-                "benchmark": "two_processes",
-                "ratio": round(median["two"] / median["one"], 3),
-                "ours": f"{median['two']:,.0f} queries/s (two processes of one thread)",
-                "alternative": f"{median['one']:,.0f} queries/s (one process of two threads)",
-                "queries_per_second": {way: round(rate, 1) for way, rate in median.items()},
-                "split_ratio": round(median["two_split"] / median["one"], 3),
-                "communication_share": round(share, 3),
-                "gradient_mib_a_step": round(4 * weights / 2**20, 1),
-                "rounds": {way: [round(rate, 1) for rate in found] for way, found in rates.items()},
-                "graph": name,
-                "model": {"width": one.model.config.width, "layers": one.model.config.layers},
-                "allocator": allocator(),
-                "threads": 2,
-                "load_average": os.getloadavg()[0],
-            }
-        )
-    )
+    result = {
+        "benchmark": "two_processes",
+        "ratio": round(median["two"] / median["one"], 3),
+        "ours": f"{median['two']:,.0f} queries/s (two processes of one thread)",
+        "alternative": f"{median['one']:,.0f} queries/s (one process of two threads)",
+        "queries_per_second": {way: round(rate, 1) for way, rate in median.items()},
+        "split_ratio": round(median["two_split"] / median["one"], 3),
+        "communication_share": round(share, 3),
+        "gradient_mib_a_step": round(4 * weights / 2**20, 1),
+        "rounds": {way: [round(rate, 1) for rate in found] for way, found in rates.items()},
+        "graph": name,
+        "model": {"width": one.model.config.width, "layers": one.model.config.layers},
+        "allocator": allocator(),
+        "threads": 2,
+        "load_average": os.getloadavg()[0],
+    }
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
+    print(json.dumps(result))
 
 
 def asked(folder: Path, turn: int, ranks: subprocess.Popen[Any]) -> dict[str, float]:
