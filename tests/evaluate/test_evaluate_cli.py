@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from biqe import atlas
 from biqe.benchmarks import write_release
 from biqe.cli import main
 from biqe.evaluate import Report, evaluate
@@ -261,3 +263,14 @@ def test_a_benchmark_of_another_graph_is_refused(world, toy_benchmark, capsys, t
     code, _, err = run(capsys, tmp_path, "--set", "toy-q2b")
     assert code == 2
     assert "VocabularyMismatch" in err
+
+
+def test_the_embedded_model_is_evaluated_and_not_written_to(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["mine", "atlas", "--out", "cq", "--paths", "200", "--dags", "40"]) == 0
+    capsys.readouterr()
+    code, out, err = run(capsys, "atlas", "--set", "cq", "--limit", 20, "--bootstrap", 0, "--json")
+    assert code == 0 and json.loads(out)["overall"]["metrics"]["realistic"]["mrr"] > 0 and "written" not in err
+    assert not (Path(atlas.model_path()) / "reports").exists()
+    code, _, err = run(capsys, "atlas", "--set", "cq", "--limit", 20, "--bootstrap", 0, "--out", tmp_path / "here.json")
+    assert code == 0 and "report written to" in err and (tmp_path / "here.json").is_file()

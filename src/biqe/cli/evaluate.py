@@ -136,7 +136,8 @@ def evaluate(
     if limit is not None:
         asked = _limited(asked, limit, seed)
     path = out if out is not None else _own_place(run, asked)
-    check_target(path)
+    if path is not None:
+        check_target(path)
     fingerprints = {"vocabulary": loaded.vocabulary.fingerprint, **asked.fingerprints}
     if "graph_fingerprint" in loaded.manifest:
         fingerprints["model_graph"] = loaded.manifest["graph_fingerprint"]
@@ -166,12 +167,14 @@ def evaluate(
                 **asked.notes,
             },
         )
-    report.save(path)
+    if path is not None:
+        report.save(path)
     if json:
         print_json(report.to_json())
     else:
         stdout.print(report.to_table(), end="", soft_wrap=True)
-    err.print(f"report written to {path}", soft_wrap=True)
+    if path is not None:
+        err.print(f"report written to {path}", soft_wrap=True)
 
 
 def _report(model: QueryModel, asked: Asked, **options: Any) -> Report:
@@ -191,11 +194,15 @@ def _report(model: QueryModel, asked: Asked, **options: Any) -> Report:
     return evaluate_cq(model, asked.queries, filter_graph=asked.filter_graph, **options)
 
 
-def _own_place(run: Path, asked: Asked) -> Path:
-    """Where the report goes by itself; with the queries' fingerprint where other queries of that name have theirs."""
+def _own_place(run: Path, asked: Asked) -> Path | None:
+    """Where the report goes by itself; with the queries' fingerprint where other queries of that name have theirs. None
+    for what is part of biqe itself, and is not written to."""
     from biqe.evaluate.loop import fingerprint
     from biqe.evaluate.report import queries_of
+    from biqe.locate import EMBEDDED
 
+    if run.as_posix() in EMBEDDED:
+        return None
     path, own = run / "reports" / f"{asked.name}.json", fingerprint(asked.queries)
     return path if queries_of(path) in (None, own) else path.with_name(f"{asked.name}-{own[:8]}.json")
 
@@ -258,11 +265,16 @@ def _training_of(run: Path) -> dict[str, Any] | None:
 
 
 def _model_folder(run: Path) -> Path:
-    """The best model of a run, or the folder itself."""
+    """The best model of a run, the folder itself, or the embedded model."""
     from biqe.errors import UnreadableFile
+    from biqe.locate import EMBEDDED
 
+    if run.as_posix() in EMBEDDED:
+        from biqe import atlas
+
+        return Path(atlas.model_path())
     if not run.is_dir():
-        raise UnreadableFile(f"{run} is not a folder", hint="give a run folder, as biqe train writes it")
+        raise UnreadableFile(f"{run} is not a folder", hint="give a run folder, as biqe train writes it, or: atlas")
     if (run / "model").is_dir():
         return run / "model"
     if (run / "run.json").is_file():
