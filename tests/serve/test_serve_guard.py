@@ -232,6 +232,13 @@ def test_a_check_finds_what_is_wrong_with_the_folder_of_changes(tmp_path, capsys
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "full"], "it made nothing"
 
 
+def test_a_port_that_is_taken_makes_no_folder(tmp_path, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", "atlas", "--port", str(port), "--live", str(tmp_path / "new")]) == 2
+    assert "cannot listen" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
 def test_a_place_that_is_taken_is_left_as_it_is(tmp_path, atlas_kb):
     from biqe.serve.start import open_live
 

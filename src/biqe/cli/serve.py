@@ -99,6 +99,7 @@ def _start(
     from biqe.serve.start import check_live, open_live
     from biqe.serve.start import serve as serve_now
     from biqe.serve.tokens import Tokens, is_open_to_others
+    from biqe.serve.workers import listen
 
     if config.token_file is not None:
         Tokens.of_file(config.token_file)
@@ -112,6 +113,7 @@ def _start(
         check_live(kb, live, read_only=config.read_only)
         _checked(kb, config, as_json)
         return
+    listen(config.host, config.port).close()  # refused before a folder is made, where it is taken
     changes = open_live(kb, live, read_only=config.read_only)
     folder = None if changes is None else changes.folder
     serve_now(kb, config, engine, changes, announce=lambda listening: _announce(kb, config, listening, folder))
