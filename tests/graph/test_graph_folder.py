@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -294,3 +296,22 @@ def test_aliases_are_kept_and_folders_without_are_read(splits: Splits, tmp_path:
     del manifest["aliases"]  # as folders were written before
     (tmp_path / "old" / "manifest.json").write_text(json.dumps(manifest))
     assert list(folder.load(tmp_path / "old").vocabulary.aliases) == []
+
+
+def test_heads_of_arrays_are_read_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # They are Python to numpy, and CPython 3.11 has a SystemError for threads that parse at once.
+    np.save(tmp_path / "a.npy", np.arange(3))
+    load, inside, most = np.load, 0, 0
+
+    def slow(*arguments: object, **options: object) -> object:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.01)
+        inside -= 1
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(np, "load", slow)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: whole_folder.read_array(tmp_path / "a.npy", damaged=""), range(8)))
+    assert most == 1 and all(array.tolist() == [0, 1, 2] for array in found)

@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import shutil
+import threading
 import tokenize
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from biqe.errors import InvalidOption, RunFailed, UnreadableFile
 MANIFEST = "manifest.json"
 Written = TypeVar("Written")
 
+_HEADS = threading.Lock()
 _AT_WORKING_FOLDER = -100
 _EXCHANGE = 2
 """Arguments of renameat2, as Linux numbers them."""
@@ -110,8 +112,10 @@ def read_manifest(folder: Path, *, what: str, make: str, other: str, damaged: st
 def read_array(path: Path, *, damaged: str) -> NDArray[Any]:
     """The array in ``path``, memory-mapped; UnreadableFile, with the hint ``damaged``, if it is none."""
     try:
-        # Copy-on-write, not read-only: numba compiles a second version of every kernel for read-only arrays.
-        return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+        # One at a time: numpy reads the head of a file as Python, and two threads that do so at once may get a
+        # SystemError (CPython 3.11). Copy-on-write: numba compiles every kernel once more for read-only arrays.
+        with _HEADS:
+            return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
     except OSError as error:
         raise cannot_be_read(path, error) from error
     except (ValueError, TypeError, EOFError, SyntaxError, OverflowError, tokenize.TokenError) as error:
