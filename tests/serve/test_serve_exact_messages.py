@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import pyoxigraph
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biqe.errors import Busy, RequestRefused, SparqlSyntax, UnsupportedQuery
+from biqe.errors import BiqeError, Busy, RequestRefused, SparqlSyntax, UnsupportedQuery
 from biqe.exact.store import Cut, Solutions, Term
 from biqe.serve.exact_messages import read_answer, read_question, write_answer, write_error, write_fault, write_question
 from biqe.serve.live.changes import Changes, Statement, Text
@@ -63,3 +64,10 @@ def test_a_fault_is_an_error_of_the_server():
     with pytest.raises(RequestRefused, match="failed: Traceback") as caught:
         read_answer(write_fault("Traceback"))
     assert caught.value.status == 500
+
+
+def test_an_error_that_is_none_of_ours_is_not_raised():
+    message = json.dumps({"kind": "error", "name": "Mapping", "says": {"message": "no", "hint": None}}).encode()
+    with pytest.raises(BiqeError, match="no") as caught:
+        read_answer(message)
+    assert type(caught.value) is BiqeError

@@ -36,13 +36,16 @@ class Asked:
 
 
 def graph_of(run: Path) -> Path | None:
-    """The graph folder that a run was trained on, if it is a run and the graph is still there."""
-    from biqe.train.run import Run, is_run_folder
+    """The graph folder that a run or the embedded model was trained on; None where nobody knows, or it is gone."""
+    from biqe.cli._opening import graph_place
+    from biqe.errors import UnreadableFile
+    from biqe.graph.folder import is_graph_folder
 
-    if not is_run_folder(run):
+    try:
+        place = graph_place(run.as_posix())
+    except UnreadableFile:
         return None
-    path = Path(Run.open(run).record["graph"]["path"])
-    return path if path.is_dir() else None
+    return place if is_graph_folder(place) else None
 
 
 def is_benchmark(name: str) -> bool:

@@ -18,6 +18,8 @@ Known = Annotated[
     typer.Option(help="What counts as known: complete or train. Default: as the graph says.", show_default=False),
 ]
 Top = Annotated[int, typer.Option(help="Predicted rows, at most.")]
+# Far more of them than any machine has cores do not start, and end the program.
+Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Processor threads.", show_default=False)]
 
 
 def graph_place(name: str) -> Path:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biqe.answer.config import JOINT, TOP
+from biqe.cli._opening import Threads
 
 if TYPE_CHECKING:
     from biqe.answer.calibrating import Calibrated
@@ -37,7 +38,7 @@ def calibrate(
         Path | None,
         typer.Option("--data", help="Folder of benchmark files. Default: BIQE_DATA.", show_default=False),
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Processor threads.", show_default=False)] = None,
+    threads: Threads = None,
     out: Annotated[
         Path | None,
         typer.Option(

@@ -47,7 +47,7 @@ def doctor(
     A plan counts the memory of each process, the time of a step and of an epoch on this machine, and what travels
     between processes. It reads the graph and measures this machine for half a second; nothing is written.
     """
-    from biqe.cli.train import given_options, refuse_twice
+    from biqe.cli._settings import given_options, refuse_twice
 
     if not plan and (others := given_options(context, apart_from=("graph", "json"))):
         raise InvalidOption(f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} for --plan only",
@@ -111,7 +111,7 @@ def _graph(name: str, json: bool) -> None:
 def _plan(name: str, model: str, words: list[str], ranks: int, shard_entities: bool, json: bool) -> None:
     from biqe.cli._console import out, print_json, table
     from biqe.cli._installation import available_bytes
-    from biqe.cli.train import split_options
+    from biqe.cli._settings import split_options
     from biqe.graph import folder
     from biqe.train import session
     from biqe.train.plan import Sizes, measured_rate, plan

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from biqe.cli._opening import Threads
+
 if TYPE_CHECKING:
     from biqe.cli._asked import Asked
     from biqe.evaluate.report import Report
@@ -66,7 +68,7 @@ def evaluate(
     batch_targets: Annotated[
         int | None, typer.Option(min=1, help="Targets scored in one go; less needs less memory.", show_default=False)
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Processor threads.", show_default=False)] = None,
+    threads: Threads = None,
     out: Annotated[
         Path | None,
         typer.Option(

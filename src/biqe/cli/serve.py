@@ -13,6 +13,7 @@ import typer
 if TYPE_CHECKING:
     from biqe.knowledge_base import KnowledgeBase
     from biqe.serve.config import ServeConfig
+    from biqe.serve.live import LiveGraph
     from biqe.serve.start import Listening
 
 
@@ -99,7 +100,6 @@ def _start(
     from biqe.serve.start import check_live, open_live
     from biqe.serve.start import serve as serve_now
     from biqe.serve.tokens import Tokens, is_open_to_others
-    from biqe.serve.workers import listen
 
     if config.token_file is not None:
         Tokens.of_file(config.token_file)
@@ -113,10 +113,13 @@ def _start(
         check_live(kb, live, read_only=config.read_only)
         _checked(kb, config, as_json)
         return
-    listen(config.host, config.port).close()  # refused before a folder is made, where it is taken
-    changes = open_live(kb, live, read_only=config.read_only)
-    folder = None if changes is None else changes.folder
-    serve_now(kb, config, engine, changes, announce=lambda listening: _announce(kb, config, listening, folder))
+    serve_now(
+        kb,
+        config,
+        engine,
+        lambda: open_live(kb, live, read_only=config.read_only),
+        announce=lambda listening, changes: _announce(kb, config, listening, changes),
+    )
 
 
 def _facts(kb: KnowledgeBase) -> dict[str, Any]:
@@ -144,9 +147,9 @@ def _headline(kb: KnowledgeBase) -> str:
     return f"{kb.name}: {facts['triples']:,} triples, {facts['entities']:,} entities; model {models}"
 
 
-def _announce(kb: KnowledgeBase, config: ServeConfig, listening: Listening, folder: Path | None) -> None:
+def _announce(kb: KnowledgeBase, config: ServeConfig, listening: Listening, changes: LiveGraph | None) -> None:
     """Where to go, on standard output; the log goes to standard error."""
-    kept = "refused (--read-only)" if config.read_only else f"kept in {folder}"
+    kept = "refused (--read-only)" if config.read_only or changes is None else f"kept in {changes.folder}"
     at = listening.address
     lines = [
         _headline(kb),

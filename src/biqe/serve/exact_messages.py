@@ -99,7 +99,8 @@ def _solutions(variables: list[str], terms: list[Any], cells: list[int], count: 
 
 
 def _error(name: str, says: Mapping[str, Any]) -> BiqeError:
-    kind = getattr(errors, name, BiqeError)
-    error: BiqeError = kind.__new__(kind, says["message"])
+    named = getattr(errors, name, None)
+    kind = named if isinstance(named, type) and issubclass(named, BiqeError) else BiqeError
+    error = kind.__new__(kind, says["message"])
     vars(error).update(says)
     return error

@@ -113,7 +113,7 @@ class ExactService:
             self._close()
             Path(self.address).unlink(missing_ok=True)
             # A group of its own, so that it can end all its children, but no session: Linux shares the processors out
-            # among sessions first (autogroup), and children beside busy workers then got a fiftieth of one.
+            # among sessions first (autogroup), and children beside busy workers hardly got any of them.
             process = subprocess.Popen(
                 [sys.executable, "-m", "biqe.serve.exact_process", self.address, *self._source, str(self._memory)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0,

@@ -121,11 +121,15 @@ def serve(
     kb: KnowledgeBase,
     config: ServeConfig,
     engine_config: EngineConfig,
-    live: LiveGraph | None = None,
+    open_changes: Callable[[], LiveGraph | None] = lambda: None,
     *,
-    announce: Callable[[Listening], None] = lambda listening: None,
+    announce: Callable[[Listening, LiveGraph | None], None] = lambda listening, live: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then finish what is running. ``announce`` is called once the socket listens."""
+    """Serve until SIGTERM, SIGINT or SIGHUP; then finish what is running.
+
+    ``open_changes`` opens the graph that changes; it is called when the address is ours, so that one which is taken
+    makes no folder. ``announce`` is called once the socket listens.
+    """
     from biqe.serve.connections import AWAY, Connections
     from biqe.serve.exact_process import service_of
     from biqe.serve.workers import Supervisor, listen, preload
@@ -136,11 +140,12 @@ def serve(
         from biqe.serve.observe import new_log
 
         log = new_log()
+        live = open_changes()
         preload(kb, live)
         service = service_of(kb, live, engine_config.memory)
         service.start()
         try:
-            announce(Listening(config.host, socket.getsockname()[1]))
+            announce(Listening(config.host, socket.getsockname()[1]), live)
 
             def look() -> None:
                 if not service.is_alive:
