@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -304,27 +305,29 @@ def test_weights_are_mapped_and_stay_what_they_are_on_disk(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_an_answer_in_two_pieces_does_not_wait_for_an_acknowledgement():
-    with program(SERVER, "1") as process:
-        connection = http.client.HTTPConnection("127.0.0.1", port_of(process), timeout=60)
-        waits = []
-        for _ in range(40):  # the first ones are acknowledged at once, later ones after 40 ms
-            start = time.perf_counter()
-            connection.request("GET", "/")
-            connection.getresponse().read()
-            waits.append(time.perf_counter() - start)
-        connection.close()
-    assert sorted(waits)[10] < 0.03, "a quarter of them at least: the machine may be busy"
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_accepted_connections_send_small_pieces_at_once(host):
     try:
+        socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError:
+        pytest.skip(f"this machine has no address {host}")
+
+    async def accepted():
+        found = asyncio.Queue()
+
+        def connected(reader, writer):
+            found.put_nowait(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
         listening = listen(host, 0)
-    except RunFailed:
-        pytest.skip("no such address here")
-    with listening:
-        assert listening.proto == socket.IPPROTO_TCP, "asyncio looks at this"
+        async with await asyncio.start_server(connected, sock=listening):
+            _, writer = await asyncio.open_connection(*listening.getsockname()[:2])
+            sends_at_once = await found.get()
+            writer.close()
+        return sends_at_once
+
+    # Else the end of an answer waits for the client to acknowledge its beginning.
+    assert asyncio.run(accepted())
 
 
 def test_free_memory_goes_back_to_the_system():
