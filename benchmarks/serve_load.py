@@ -46,6 +46,8 @@ SHAPES = {"1p": 0.25, "2p": 0.25, "2i": 0.25, "chain of 2": 0.2, "star of 3": 0.
 """Share of each shape."""
 TEXTS = 20_000
 """Questions that are made up; more than are asked."""
+WARM = 10.0
+"""Seconds of load before the clock runs."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -240,7 +242,7 @@ def main() -> None:
         servers = [stack.enter_context(server(arguments, load.name == "batching")) for load in loads]
         texts = itertools.cycle(every)
         for pid, port in servers:  # so that nothing is loaded while the clock runs
-            asyncio.run(press(port, pid, arguments.clients, texts, 3.0, 99, Load("warm")))
+            asyncio.run(press(port, pid, arguments.clients, texts, WARM, 99, Load("warm")))
         for load, (pid, _) in zip(loads, servers, strict=True):
             load.memory.append(memory_mib(pid))
         for turn in range(arguments.turns):

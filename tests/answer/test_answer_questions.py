@@ -541,6 +541,47 @@ def test_injective_rows_are_those_of_all_rows_without_an_entity_twice(world, bod
     assert list(few.values()) == pytest.approx(list(found.values())[:5])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT ?x ?y { ?x :r0 ?y . ?y :r1 :e4 }",
+        "SELECT ?x { ?x :r0 ?h . ?h :r1 :e4 }",
+        "SELECT ?x { { ?x :r0 :e3 } UNION { ?x :r1 :e4 } }",
+        "SELECT ?x ?y { ?x :r0 ?y FILTER(?x != ?y) } ORDER BY DESC(?x) OFFSET 2",
+        "SELECT ?x ?y ?z { ?x :r0 ?y . ?y :r1 ?z . ?z :r0 ?x }",
+    ],
+)
+def test_rows_without_links_are_the_same_rows_and_still_name_what_they_lack(world, text):
+    with_links = rows(world, text, strict=True)
+    without = rows(world, text, strict=True, links=False)
+    assert [row.ids for row in without] == [row.ids for row in with_links]
+    assert predicted(without) == pytest.approx(predicted(with_links), rel=1e-6)
+    assert any(row.status == "predicted" for row in without)
+    for row in without:
+        assert (row.missing == ()) == (row.status == "known")
+        assert all(link.probability is None for link in row.missing)
+
+
+def test_without_links_the_model_is_asked_for_the_rows_alone(world):
+    text = "SELECT ?x { ?x :r0 ?h . ?h :r1 :e4 }"
+
+    def heard(**options) -> list[tuple]:
+        """Patterns of all queries that the model was asked."""
+        model = world.toy.FactorModel(world.model.weights)
+        told, scores = [], model.scores
+
+        def listening(batch):
+            told.extend(batch[number].edges for number in range(len(batch)))
+            return scores(batch)
+
+        model.scores = listening
+        rows_of(world.graph, asked(world.graph, text), Predictor(model), AskConfig(top=5, **options))
+        return told
+
+    assert {len(edges) for edges in heard(links=False)} == {2}
+    assert 1 in {len(edges) for edges in heard()}
+
+
 def test_known_rows_are_complete_where_matches_are_too_many_to_list() -> None:
     """Two separate variables have nine million matches; a condition leaves few of them."""
     kb = biqe.open("atlas")

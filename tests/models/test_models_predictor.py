@@ -12,6 +12,7 @@ from biqe.models._plan import EncodedPlans
 from biqe.models._predictor import LinkPredictor, principal
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.queryset import QuerySet
+from biqe.query.token_table import FIRST_ENTITY
 
 ENTITIES, RELATIONS, RANK = 30, 4, 5
 QUERIES = (
@@ -144,6 +145,17 @@ def test_embeddings_begin_as_the_predictors_own(listening, complex_):
     ratio = torch.cdist(kept, kept) / torch.cdist(theirs, theirs).clamp_min(1e-9)
     off = ~torch.eye(ENTITIES, dtype=torch.bool)
     assert float(ratio[off].std() / ratio[off].mean()) < 1e-3
+
+
+def test_without_room_for_the_predictor_its_embeddings_are_taken_alone(make_model, listening, complex_):
+    model, inside = make_model(width=8), listening(width=8)
+    assert model.config.predictor_rank == 0
+    model.start_from(Link(complex_))
+    tables = [[each.entity_weight.detach(), each.embed_others.weight.detach()[FIRST_ENTITY:]] for each in (model, inside)]
+    for ours, theirs in zip(*tables, strict=True):
+        # How far they spread is drawn by each model for itself.
+        torch.testing.assert_close(ours / ours.std(), theirs / theirs.std(), rtol=1e-3, atol=1e-4)
+    assert not any(name.startswith("predictor") for name in model.state_dict())
 
 
 def test_fewer_directions_keep_the_most_of_the_table(complex_):

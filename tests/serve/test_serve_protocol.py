@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from biqe.answer.formats import patterns
 from biqe.errors import RequestRefused
 from biqe.serve.negotiate import choose
 from biqe.serve.results import ROWS, TRIPLES
@@ -60,6 +61,15 @@ def test_constructed_triples_can_be_read_in_every_form(atlas, cities, form):
     assert response.headers["content-type"].partition(";")[0] == TRIPLES[form]
     triples = pyoxigraph.parse(response.content, format=pyoxigraph.RdfFormat.from_media_type(TRIPLES[form]))
     assert {quad.subject.value for quad in triples} == cities
+
+
+def test_missing_links_are_weighed_only_for_clients_that_want_them(atlas, atlas_kb):
+    asked = {"query": QUERY, "mode": "predicted"}
+    plain = atlas.post("/sparql", data=asked).json()["results"]["bindings"]
+    telling = atlas.post("/sparql", data={**asked, "extra": "missing"}).json()["results"]["bindings"]
+    assert [row["city"] for row in plain] == [row["city"] for row in telling] and len(plain) > 5
+    rows = atlas_kb.ask(QUERY, mode="predicted")
+    assert [row["missing"]["value"] for row in telling] == [patterns(row.missing) for row in rows]
 
 
 def test_triples_have_no_extra_columns(atlas):

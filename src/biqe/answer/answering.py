@@ -51,16 +51,11 @@ def _refuse_coverage(config: AskConfig, what: str) -> None:
                             hint="leave --coverage out")  # fmt: skip
 
 
-def _sides(
-    graph: Graph, question: BoundQuestion, predictor: Predictor | None, config: AskConfig, *, with_links: bool = True
-) -> list[Combined]:
+def _sides(graph: Graph, question: BoundQuestion, predictor: Predictor | None, config: AskConfig) -> list[Combined]:
     """Each side of a UNION answered; none proposes what another knows."""
     arrange = _arrange(question)
     if len(question.branches) == 1 or predictor is None or config.mode == "known":
-        return [
-            combine(graph, branch, predictor, config, with_links=with_links, arrange=arrange)
-            for branch in question.branches
-        ]
+        return [combine(graph, branch, predictor, config, arrange=arrange) for branch in question.branches]
     known = [combine(graph, branch, None, config, arrange=arrange).known for branch in question.branches]
     return [
         combine(
@@ -68,7 +63,6 @@ def _sides(
             branch,
             predictor,
             config,
-            with_links=with_links,
             known_elsewhere=np.concatenate([*known[:number], *known[number + 1 :]]),
             arrange=arrange,
         )  # fmt: skip
@@ -105,7 +99,7 @@ def _taken(rows: Combined, known: NDArray[np.integer], predicted: NDArray[np.int
         known=rows.known[known],
         predicted=rows.predicted[predicted],
         probabilities=rows.probabilities[predicted],
-        evidence=[rows.evidence[place] for place in predicted.tolist()],
+        evidence=[rows.evidence[place] for place in predicted.tolist()] if rows.evidence else [],
         known_wide=None if rows.known_wide is None else rows.known_wide[known],
         predicted_wide=None if rows.predicted_wide is None else rows.predicted_wide[predicted],
         branches=None if rows.branches is None else (rows.branches[0][known], rows.branches[1][predicted]),
@@ -183,11 +177,11 @@ def count(graph: Graph, question: BoundQuestion, predictor: Predictor | None, co
     known = len({tuple(row) for side in sides for row in side.tolist()}) if distinct else sum(map(len, sides))
     if predictor is None or config.mode == "known":
         return Counted(known, None)
-    asked = replace(config, mode="both", top=COUNTED_ROWS)
+    asked = replace(config, mode="both", top=COUNTED_ROWS, links=False)
     if distinct:
-        found = [merge(graph, _sides(graph, question, predictor, asked, with_links=False), asked)]
+        found = [merge(graph, _sides(graph, question, predictor, asked), asked)]
     else:
-        found = [combine(graph, branch, predictor, asked, with_links=False) for branch in question.branches]
+        found = [combine(graph, branch, predictor, asked) for branch in question.branches]
     expected = float(sum(side.probabilities.sum() for side in found))
     return Counted(known, expected, together([side.remark for side in found]))
 

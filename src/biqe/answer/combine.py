@@ -50,7 +50,7 @@ class Combined:
     probabilities: NDArray[np.float64]
     """(m,) of the predicted rows."""
     evidence: list[Evidence] = field(default_factory=list)
-    """Of each predicted row."""
+    """Of each predicted row; none where the model was not asked about links."""
     link_probabilities: dict[IdLink, float] = field(default_factory=dict)
     """Of the missing links whose two ends are entities."""
     marginals: NDArray[np.float32] | None = None
@@ -71,14 +71,13 @@ class Combined:
 
 def combine(
     graph: Graph, query: BoundQuery | BoundBranch, predictor: Predictor | None, config: AskConfig, *,
-    known_elsewhere: Rows | None = None, with_links: bool = True, arrange: Arrange | None = None,
+    known_elsewhere: Rows | None = None, arrange: Arrange | None = None,
 ) -> Combined:  # fmt: skip
     """Known rows from ``graph``, then predicted rows that it does not hold, the most probable first.
 
     LIMIT counts both; known rows are served first. Without a predictor there are known rows only. Rows in
-    ``known_elsewhere``, those of other sides of a UNION, are not predicted. Without links, nobody weighs the witnesses
-    of predicted rows, and missing links have no probability. ``arrange`` puts known rows in order; left out, they are
-    in alphabetical order.
+    ``known_elsewhere``, those of other sides of a UNION, are not predicted. ``arrange`` puts known rows in order; left
+    out, they are in alphabetical order.
     """
     branch = query if isinstance(query, BoundBranch) else BoundBranch(query, query)
     limit = branch.query.limit
@@ -99,7 +98,7 @@ def combine(
         )  # fmt: skip
     elsewhere = known[:0] if known_elsewhere is None else known_elsewhere
     predicted, chances, evidence, links, marginals, behind, remark = propose(
-        graph, branch, filters, predictor, config, wanted, known, wide, complete, elsewhere, with_links
+        graph, branch, filters, predictor, config, wanted, known, wide, complete, elsewhere
     )
     shown = slice(None) if config.mode == "both" else slice(0)
     return Combined(
@@ -164,7 +163,7 @@ def merge(graph: Graph, sides: Sequence[Combined], config: AskConfig, arrange: A
         all(side.known_complete for side in sides) and len(shown) == len(rows),
         np.array([row for row, _ in ordered], np.int32).reshape(-1, rows.shape[1]),
         np.array([chance for _, (chance, _, _) in ordered]),
-        [sides[number].evidence[place] for _, (_, number, place) in ordered],
+        [sides[number].evidence[place] for _, (_, number, place) in ordered] if config.links else [],
         links,
         _best_marginals(sides),
         _wide(places, [(side.known, side.known_wide) for side in sides]),

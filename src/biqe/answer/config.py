@@ -37,6 +37,9 @@ class AskConfig:
 
     injective: bool = False
     """Whether no entity may stand twice in a predicted row."""
+    links: bool = True
+    """Whether the model is asked about the missing links of predicted rows: which of several witnesses is likeliest,
+    and how probable each link is. Without it the same rows are found in less time, and links have no probability."""
 
     def __post_init__(self) -> None:
         for name, allowed in (("mode", MODES), ("joint", JOINT)):

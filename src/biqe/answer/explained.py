@@ -30,7 +30,7 @@ def question_of(row: Row, predictor: Predictor | None) -> dict[str, Any]:
     answers, options = row._answers, dict[str, Any]()
     branch = answers.branch_of(row)
     place = row.number - answers.known_count
-    if place >= 0:
+    if place >= 0 and answers.rows.evidence:
         options["evidence"] = answers.rows.evidence[place]
     values = _values(answers, row, branch)
     # What conditions say about hidden variables, the row's own entities there satisfy.

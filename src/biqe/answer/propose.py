@@ -32,12 +32,12 @@ rows, and what to know about how they were found."""
 
 def propose(
     graph: Graph, branch: BoundBranch, filters: Filters, predictor: Predictor, config: AskConfig, count: int,
-    known: Rows, known_wide: Rows | None, complete: bool, elsewhere: Rows, with_links: bool = True,
+    known: Rows, known_wide: Rows | None, complete: bool, elsewhere: Rows,
 ) -> Proposal:  # fmt: skip
     """Up to ``count`` rows that the graph does not hold and that pass the conditions, the most probable first.
 
     ``known_wide`` are the known rows with the hidden variables that conditions name; ``elsewhere`` are rows that
-    another side of a UNION knows. Without links, the first witness of each row stands, unweighed.
+    another side of a UNION knows.
     """
     width = len(branch.query.targets)
     threshold = None
@@ -49,7 +49,7 @@ def propose(
     exclude = np.concatenate([known, elsewhere]) if known_wide is None else known_wide
     known = np.concatenate([known, elsewhere])
     finder = EvidenceFinder(graph, branch.wide)
-    remembering = Remembering(predictor, finder.links_ahead() if with_links else ())
+    remembering = Remembering(predictor, finder.links_ahead() if config.links else ())
     while True:
         found = rank_pinned(graph, branch.wide, remembering, exclude, wanted, joint_of(config, predictor), filters)
         rows = _passing(branch, filters, found, known, width)
@@ -70,6 +70,9 @@ def propose(
         likely = [row for row in likely if inside[row]]
 
     choices, kept = [], []
+    if complete and not config.links:
+        # What is not among all known rows lacks something; what it is, nobody asks.
+        kept, likely = likely[:count], []
     for number in likely:
         alternatives = finder.alternatives(found.tuples[number].tolist())
         if any(ways[0].missing for ways in alternatives):
@@ -77,11 +80,10 @@ def propose(
             kept.append(number)
             if len(kept) == count:
                 break
+    evidence: list[Evidence] = []
     used: dict[IdLink, float] = {}
-    if with_links:
+    if config.links:
         evidence, used = weighed(finder, choices, remembering)
-    else:
-        evidence = [finder.evidence(row) for row in found.tuples[kept].tolist()]
     wide = found.tuples[kept]
     rows_ = np.ascontiguousarray(wide[:, :width])
     return rows_, found.probabilities[kept], evidence, used, found.marginals[:width], wide, found.remark

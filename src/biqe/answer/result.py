@@ -83,7 +83,8 @@ class Row:
 
     @property
     def missing(self) -> tuple[Link, ...]:
-        """The patterns of this row that the graph does not hold, with their own probability; () if known."""
+        """The patterns of this row that the graph does not hold, with their own probability, which is None where nobody
+        asked for it (``links=False``); () if known."""
         return () if self.status == KNOWN else self._answers.links(self)[1]
 
     def __getitem__(self, variable: str) -> str:
@@ -211,7 +212,7 @@ class Answers(Rows[Row]):
     def id_links(self, row: Row) -> tuple[tuple[IdLink, ...], tuple[IdLink, ...]]:
         """The patterns of the row that the graph holds, and those that are missing, in ids."""
         place = row.number - self.known_count
-        if place >= 0:
+        if place >= 0 and self.rows.evidence:
             evidence = self.rows.evidence[place]
         else:
             evidence = self._finder(self.branch_of(row).wide).evidence(self._wide(row))

@@ -87,7 +87,7 @@ class Config:
     max_position: int = 32
     """Longest path in tokens."""
     predictor_rank: int = 0
-    """Rank of the link predictor inside; 0 for none. Set by --start-from."""
+    """Rank of the link predictor inside; 0 for none. Set by --start-from, which with 0 gives its embeddings alone."""
     predictor_dropout: float = 0.5
     """Share of batches for which the link predictor is silent while training."""
 
@@ -307,15 +307,18 @@ class BiQE(QueryModel):
 
     @torch.no_grad()
     def start_from(self, predictor: QueryModel) -> None:
-        """Take over the link predictor, and begin with token embeddings that are its own in fewer directions."""
+        """Take over the link predictor, and begin with token embeddings that are its own in fewer directions. Without
+        room for it (``predictor_rank=0``) the embeddings are all that is taken."""
         found = _complex_of(predictor)
-        if found.rank != self.config.predictor_rank:
+        room = self.config.predictor_rank
+        if room not in (0, found.rank):
             raise InvalidOption(
-                f"the link predictor has rank {found.rank}, and this model has room for {self.config.predictor_rank}",
-                hint=f"use predictor_rank={found.rank}",
+                f"the link predictor has rank {found.rank}, and this model has room for {room}",
+                hint=f"use predictor_rank={found.rank}, or 0 to begin with its embeddings alone",
             )
-        self.predictor.entities.copy_(found.entities)
-        self.predictor.relations.copy_(found.relations)
+        if room:
+            self.predictor.entities.copy_(found.entities)
+            self.predictor.relations.copy_(found.relations)
         spread = float(torch.cat([self.embed_others.weight, self.embed_entities.weight]).std())
         self.embed_entities.weight.copy_(principal(found.entities, self.config.width, spread))
         self.embed_others.weight[FIRST_ENTITY:] = principal(found.relations, self.config.width, spread)

@@ -6,7 +6,7 @@ kernel keeps, and that is killed when its caller has gone.
 
     service   a process that loads the store once, listens on a private socket, and forks a child for each connection;
               children share the store's memory. All workers of a server use one service.
-    child     answers one query after the other on its connection, a few dozen of them
+    child     answers one query after the other on its connection, a few of them
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ NOTHING = "ASK { <urn:biqe:none> ?p ?o }"
 """Makes a store load what it loads on first use, and a live one catch up, so that children share it."""
 STOP = 5.0
 """Seconds that the service gets to end by itself."""
-QUERIES = 50
-"""Queries after which a child is let go: whatever it reads, it gets a copy of its own of the store's memory."""
+QUERIES = 10
+"""Queries after which a child is let go: whatever it reads, it gets a copy of its own of the store's memory. Another is
+forked in a few milliseconds."""
 LOOK = 0.05
 """Seconds between looks at whether the caller is still there."""
 IDLE = 3.0

@@ -122,7 +122,9 @@ class Protocol:
     async def _predicted(self, asked: requests.Asked, deadline: float) -> Table:
         """What a model answers, with what is known."""
         measure.refuse_long_question(asked.text)
-        answers = await self.engine.ask(asked.text, mode=asked.mode, deadline=_left(deadline), **asked.options)
+        # Of the columns that a client may want, one alone tells what rows lack.
+        options = {"links": "missing" in asked.extra, **asked.options}
+        answers = await self.engine.ask(asked.text, mode=asked.mode, deadline=_left(deadline), **options)
         return await _apart(answers, lambda: table_of(answers, asked.extra).cut(self.config.limits.rows))
 
     async def _asked_apart(self, block: federate.Block, deadline: float) -> tuple[list[Cut], str]:
@@ -130,7 +132,7 @@ class Protocol:
         try:
             measure.refuse_long_question(block.question)
             options = requests.refuse_options(dict(block.options), self.config)
-            answers = await self.engine.ask(block.question, deadline=_left(deadline), **options)
+            answers = await self.engine.ask(block.question, deadline=_left(deadline), links=False, **options)
             if is_cut(answers) or len(answers) > self.config.limits.rows:
                 raise RequestRefused(
                     f"a predict block has more rows than can be joined, {self.config.limits.rows:,}",
