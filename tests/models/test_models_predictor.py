@@ -151,8 +151,10 @@ def test_without_room_for_the_predictor_its_embeddings_are_taken_alone(make_mode
     model, inside = make_model(width=8), listening(width=8)
     assert model.config.predictor_rank == 0
     model.start_from(Link(complex_))
-    tables = [[each.entity_weight.detach(), each.embed_others.weight.detach()[FIRST_ENTITY:]] for each in (model, inside)]
-    for ours, theirs in zip(*tables, strict=True):
+    for ours, theirs in (
+        (model.entity_weight, inside.entity_weight),
+        (model.embed_others.weight[FIRST_ENTITY:], inside.embed_others.weight[FIRST_ENTITY:]),
+    ):
         # How far they spread is drawn by each model for itself.
         torch.testing.assert_close(ours / ours.std(), theirs / theirs.std(), rtol=1e-3, atol=1e-4)
     assert not any(name.startswith("predictor") for name in model.state_dict())
