@@ -13,7 +13,9 @@ Queries are walks in the training graph, in five shapes, as many of each. Both t
 busy machine slows both alike; processor time is measured beside wall time, for on a busy machine only that says what
 was done. ``ratio`` is the alternative's median over ours. Stages are parse (text to names), bind (names to ids), known
 (rows that the graph holds), model (what the network does, encoding included), evidence (which links each row misses)
-and rest; medians, in processor time. The last line is one JSON object.
+and rest; medians, in processor time. In the end all questions are asked once more, and what the model multiplies is
+multiplied again by itself: how far an answer is from the machine's rate of matrix products. The last line is one JSON
+object.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import os
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -215,7 +218,56 @@ def main() -> None:
                 if number >= WARM:
                     measured[shape].append((*middle - start, *end - again))
                     by_stage[shape].append(spent)
-    report(arguments, measured, by_stage)
+        products = against_products(base, [text for asked in texts.values() for text in asked], options)
+    report(arguments, measured, by_stage, products)
+
+
+def against_products(base: KnowledgeBase, texts: list[str], options: dict[str, Any]) -> dict[str, float]:
+    """Seconds of all model calls of these questions, and of bare products of the shapes that they multiply."""
+    shapes: Counter[tuple[int, int, int]] = Counter()
+    linear, called = torch.nn.functional.linear, Predictor.log_probabilities
+    seconds = 0.0
+
+    def noted(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        shapes[x.numel() // x.shape[-1], x.shape[-1], weight.shape[0]] += 1
+        return linear(x, weight, bias)
+
+    def timed(*arguments: Any, **options: Any) -> Any:
+        nonlocal seconds
+        start = time.perf_counter()
+        try:
+            return called(*arguments, **options)
+        finally:
+            seconds += time.perf_counter() - start
+
+    torch.nn.functional.linear, Predictor.log_probabilities = noted, timed
+    try:
+        start = time.perf_counter()
+        for text in texts:
+            base.ask(text, mode="predicted", top=TOP, **options)
+        whole = time.perf_counter() - start
+    finally:
+        torch.nn.functional.linear, Predictor.log_probabilities = linear, called
+    operations = sum(2.0 * m * k * n * count for (m, k, n), count in shapes.items())
+    bare = sum(count * product_seconds(*shape) for shape, count in shapes.items())
+    return {
+        "answer_gflops": round(operations / whole / 1e9, 1),
+        "model_gflops": round(operations / seconds / 1e9, 1),
+        "bare_gflops": round(operations / bare / 1e9, 1),
+        "answer_share": round(bare / whole, 3),
+        "model_share": round(bare / seconds, 3),
+    }
+
+
+def product_seconds(rows: int, inner: int, columns: int) -> float:
+    """The shortest time of a bare product of these shapes."""
+    a, b, out = torch.randn(rows, inner), torch.randn(columns, inner), torch.empty(rows, columns)
+    found = []
+    for _ in range(6):
+        start = time.perf_counter()
+        torch.mm(a, b.t(), out=out)
+        found.append(time.perf_counter() - start)
+    return min(found)
 
 
 def clock() -> NDArray[np.float64]:
@@ -224,8 +276,9 @@ def clock() -> NDArray[np.float64]:
 
 
 def report(
-    arguments: argparse.Namespace, measured: dict[str, list[Any]], spent: dict[str, list[dict[str, float]]]
-) -> None:
+    arguments: argparse.Namespace, measured: dict[str, list[Any]], spent: dict[str, list[dict[str, float]]],
+    products: dict[str, float],
+) -> None:  # fmt: skip
     """Print the medians by shape and over all queries, and the JSON line."""
     about = machine()
     by_stage = {
@@ -242,6 +295,10 @@ def report(
     print(f"{'median':11} ours {mine:6.1f} ms ({mine_cpu:.1f} of processor time)   transformers {other:6.1f} ms "
           f"({other_cpu:.1f})   {other / mine:.2f}x, {other_cpu / mine_cpu:.2f}x of processor time\n"
           f"{about['threads']} threads, allocator {about['allocator']}, load {os.getloadavg()[0]:.1f}")  # fmt: skip
+    print(
+        f"{products['model_gflops']:.0f} GFLOP/s while the model works, {products['bare_gflops']:.0f} in bare products "
+        f"of its shapes: {products['model_share']:.0%} of its time, {products['answer_share']:.0%} of an answer's"
+    )
     columns = ("ours", "ours_cpu", "alternative", "alternative_cpu", "stages_cpu")
     result = {
         "benchmark": "ask_latency",
@@ -262,6 +319,7 @@ def report(
             shape: dict(zip(columns, [*values.round(2).tolist(), by_stage[shape]], strict=True))
             for shape, values in medians.items()
         },
+        "products": products,
         "threads": about["threads"],
         "allocator": about["allocator"],
         "load_average": round(os.getloadavg()[0], 1),
