@@ -7,6 +7,9 @@ import ctypes
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -180,6 +183,41 @@ def test_a_graph_that_somebody_else_wrote_meanwhile_stays(splits: Splits, tmp_pa
     with pytest.raises(InvalidOption, match="written by somebody else meanwhile"):
         whole_folder.write_folder(place, write, replace=False)
     folder.verify(place)
+    assert [path.name for path in tmp_path.iterdir()] == ["g"]
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_one(splits: Splits, tmp_path: Path) -> None:
+    place = tmp_path / "g"
+    program = f"""
+import os, signal
+from pathlib import Path
+from biqe.graph.whole_folder import write_folder
+def write(temporary):
+    (temporary / "half.npy").write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+write_folder(Path({str(place)!r}), write)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert left.name.endswith(".new")
+    folder.save(splits, place)
+    assert left.exists(), "it is young: somebody may have made it a moment ago, and not hold it yet"
+    os.utime(left, (0, 0))
+    (tmp_path / ".other.12345678.new").mkdir()
+    os.utime(tmp_path / ".other.12345678.new", (0, 0))
+    folder.save(splits, place, force=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.12345678.new", "g"]
+
+
+def test_what_somebody_still_writes_stays(splits: Splits, tmp_path: Path) -> None:
+    def write(temporary: Path) -> None:
+        os.utime(temporary, (0, 0))
+        folder.save(splits, tmp_path / "g")  # another writer of the same place
+        assert temporary.is_dir()
+        (temporary / "whole.txt").write_text("whole")
+
+    whole_folder.write_folder(tmp_path / "g", write)
+    assert (tmp_path / "g" / "whole.txt").is_file()
     assert [path.name for path in tmp_path.iterdir()] == ["g"]
 
 

@@ -1,7 +1,8 @@
 """Folders that are written whole or not at all: what graph folders and mined sets have in common.
 
 A folder is filled beside its place under another name, synced, and moved into place; one that stood there changes
-places with it and is deleted last. A kill at any moment leaves the old folder or the new one.
+places with it and is deleted last. A kill at any moment leaves the old folder or the new one; what it leaves beside
+them goes when the place is next written.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
+import glob
 import json
 import os
 import secrets
 import shutil
 import threading
+import time
 import tokenize
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +30,9 @@ from biqe.errors import InvalidOption, RunFailed, UnreadableFile
 
 MANIFEST = "manifest.json"
 Written = TypeVar("Written")
+
+ABANDONED = 60.0
+"""Seconds after which a folder that nobody holds is taken for one whose writer was killed."""
 
 _HEADS = threading.Lock()
 _AT_WORKING_FOLDER = -100
@@ -43,8 +50,10 @@ def write_folder(target: Path, write: Callable[[Path], Written], *, replace: boo
     temporary = place.parent / f".{place.name}.{secrets.token_hex(4)}.new"
     try:
         temporary.mkdir(parents=True)
-        written = write(temporary)
-        _move(temporary, place, replace=replace)
+        with _held(temporary):
+            _clear(place)
+            written = write(temporary)
+            _move(temporary, place, replace=replace)
     except OSError as error:
         if not replace and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
             raise InvalidOption(
@@ -60,6 +69,32 @@ def write_folder(target: Path, write: Callable[[Path], Written], *, replace: boo
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return written
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Hold the folder while it is being written; tells whether nobody else did. The system lets go of it for those who
+    are killed."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # somebody holds it, or the file system cannot tell
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)
+
+
+def _clear(place: Path) -> None:
+    """Delete what writers of this place left who were killed."""
+    for left in place.parent.glob(f".{glob.escape(place.name)}.{8 * '[0-9a-f]'}.new"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > ABANDONED:
+                with _held(left) as is_free:
+                    if is_free:
+                        shutil.rmtree(left)
 
 
 def check_free(folder: str | Path, *, kind: str, what: str, force: bool) -> None:
