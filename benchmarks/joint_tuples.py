@@ -5,10 +5,12 @@
     python benchmarks/joint_tuples.py --run runs/fb --set sets/fb15k237-cq --targets 2   # of two targets only
     python benchmarks/joint_tuples.py ... --out results/fb15k237-cq/joint-tuples-2.json  # the result as a file, too
 
-product multiplies the targets' own distributions; beam fills one target after the other; rescored ranks what both find
-by several ways to write the joint probability; own is what the model's own ``tuples`` gives, where it has that. Tuples
-that are true in the complete graph are left out of all lists, except the gold one. Differences are to product, with the
-interval that 95 of 100 draws of queries fall into. The last line is one JSON object.
+product multiplies the targets' own distributions; beam fills one target after the other; blended does so, too, and goes
+by the product as much as by what the filled query says; rescored ranks what product and beam find by several ways to
+write the joint probability; own is what the model's own ``tuples`` gives, where it has that; cqd, with ``--cqd RUN``,
+are those of another model, by CQD's search. Tuples that are true in the complete graph are left out of all lists,
+except the gold one. Differences are to product, with the interval that 95 of 100 draws of queries fall into. The last
+line is one JSON object.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from biqe.answer.predicted import Predictor
 from biqe.evaluate.machine import machine
 from biqe.evaluate.metrics import METRICS
 from biqe.evaluate.sample import sample
-from biqe.evaluate.tuples import TupleReport, evaluate_tuples
+from biqe.evaluate.tuples import TupleReport, evaluate_tuples, own_way
 from biqe.knowledge_base import open as open_knowledge_base
 from biqe.mine import folder as set_folder
 from biqe.models import store
@@ -63,7 +65,10 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=50, help="tuples of each way")
     parser.add_argument("--width", type=int, default=Joint().width, help="of the beam")
     parser.add_argument("--context", default=Joint().context, help="what the model is asked again: whole or rest")
-    parser.add_argument("--ways", default="product,beam,rescored", help="in this order; the first is the baseline")
+    parser.add_argument(
+        "--ways", default="product,beam,blended,rescored", help="in this order; the first is the baseline"
+    )
+    parser.add_argument("--cqd", type=Path, help="run or model folder of cqd on the same graph, to stand beside")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--out", type=Path, help="file for the result, such as results/NAME/joint-tuples.json")
@@ -84,11 +89,18 @@ def main() -> None:
     loaded.model.use_graph(base.splits["train"])
     joint = Joint(width=arguments.width, context=arguments.context)
     chosen = ways(Predictor(loaded.model), joint)
+    compared = {name: chosen[name] for name in arguments.ways.split(",")}
+    if arguments.cqd:
+        other = open_knowledge_base(arguments.cqd, graph=arguments.graph).model_folder
+        if other is None or (beside := store.load(other)).vocabulary.fingerprint != loaded.vocabulary.fingerprint:
+            sys.exit(f"{arguments.cqd} is no model of the same graph")
+        beside.model.eval().use_graph(base.splits["train"])
+        compared["cqd"] = own_way(beside.model)
     report = evaluate_tuples(
         loaded.model,
         queries,
         base.splits["complete"],
-        {name: chosen[name] for name in arguments.ways.split(",")},
+        compared,
         count=arguments.count,
         seed=arguments.seed,
         progress=lambda done, total: print(f"{done:,} of {total:,}", file=sys.stderr),
@@ -100,6 +112,7 @@ def main() -> None:
         "limit": arguments.limit,
         "width": arguments.width,
         "context": joint.context,
+        "cqd": None if arguments.cqd is None else str(arguments.cqd),
         "seed": arguments.seed,
     }
     shown = JOINT[0] if JOINT[0] in report.ways else list(report.ways)[-1]

@@ -15,6 +15,7 @@ from biqe.answer import calibration as fitting
 from biqe.answer import conformal
 from biqe.answer.calibrating import LISTED, ListedQueries, calibrate, list_rows, validation_questions
 from biqe.answer.calibration import Calibration, by_group, calibrated, fit, halves
+from biqe.answer.config import JOINT
 from biqe.answer.joint import Joint
 from biqe.answer.predicted import Predictor
 from biqe.errors import EmptyResult, InvalidOption, UnreadableFile
@@ -252,7 +253,7 @@ def town(toy):
     return toy.graph_of([t for n, t in enumerate(triples) if n % 3], 6, 2), toy.graph_of(triples, 6, 2)
 
 
-@pytest.mark.parametrize("way", ["beam", "product", "rescored"])
+@pytest.mark.parametrize("way", JOINT)
 def test_listed_rows_are_those_that_training_lacks_and_their_truth_is_the_complete_graphs(toy, town, way):
     known, complete = town
     asked = []
@@ -395,7 +396,7 @@ def test_tuples_are_found_as_when_they_were_calibrated(run, capsys):
     ("options", "message"),
     [
         (["--split", "test"], "held out"),
-        (["--joint", "best"], "--joint must be one of beam, product, rescored"),
+        (["--joint", "best"], "--joint must be one of beam, blended, product, rescored"),
         (["--out", "nowhere/at/all.svg"], "--out nowhere/at/all.svg cannot be written: there is no folder nowhere/at"),
         (["--out", "."], "--out . cannot be written: it is a folder"),
         (["--data", "x"], "--data is for benchmarks"),

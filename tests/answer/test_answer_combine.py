@@ -267,7 +267,7 @@ def test_a_limit_that_known_rows_fill_costs_no_prediction(toy, rivers):
     ("options", "message"),
     [
         ({"mode": "all"}, "'mode' must be one of both, known, predicted. Got 'all'"),
-        ({"joint": "greedy"}, "'joint' must be one of beam, product, rescored. Got 'greedy'"),
+        ({"joint": "greedy"}, "'joint' must be one of beam, blended, product, rescored. Got 'greedy'"),
         ({"top": -1}, "'top' must be at least 0. Got -1"),
         ({"width": 0}, "'width' must be at least 1. Got 0"),
         ({"coverage": 1.0}, r"'coverage' must be in \(0, 1\). Got 1.0"),

@@ -79,6 +79,30 @@ def test_rescoring_keeps_the_probability_of_what_the_beam_found(toy):
     assert np.exp(found.log_probabilities).sum() == pytest.approx(left, rel=1e-4)
 
 
+@given(st.integers(0, 30), st.integers(0, 3))
+def test_blended_is_the_mean_of_chain_and_product_by_enumeration(toy, seed, known):
+    model = toy.random_model(seed, 4, 2)
+    truth = model.tuples(CHAIN)
+    joint = np.array([[truth[a, b] for b in range(4)] for a in range(4)])
+    first, second = joint.sum(1), joint.sum(0)
+    blended = np.sqrt(joint * first[:, None] * second[None, :])
+    found = _ask(model, CHAIN, [(known, known)], count=16, width=16, decode="blended")
+    assert len(found.tuples) == 15 and [known, known] not in found.tuples.tolist()
+    # Whichever target is filled first: chain and product are the same two numbers.
+    expected = np.array([blended[tuple(row)] for row in found.tuples.tolist()])
+    np.testing.assert_allclose(np.exp(found.log_probabilities), expected, rtol=1e-4)
+    assert (np.diff(found.log_probabilities) <= 1e-9).all()
+
+
+@given(st.integers(0, 30), st.integers(1, 6))
+def test_a_narrow_blended_beam_asks_on_as_a_wide_one_does(toy, seed, count):
+    """Members beyond the first few are asked only where they may still be among the best."""
+    model = toy.random_model(seed, 40, 2)
+    wide = _ask(model, CHAIN, count=1600, width=40, decode="blended")
+    few = _ask(model, CHAIN, count=count, width=40, decode="blended")
+    np.testing.assert_allclose(few.log_probabilities, wide.log_probabilities[:count], rtol=1e-5)
+
+
 def test_joint_and_product_differ_where_targets_depend_on_each_other(toy):
     # x is 0 or 1, evenly; y equals x. The product cannot know that.
     weights = np.full((2, 3, 3), 1e-4)
@@ -137,7 +161,7 @@ def test_excluded_tuples_are_left_out_and_leave_no_gap(toy, seed, exclude, width
     rows = list(map(tuple, found.tuples.tolist()))
     assert len(set(rows)) == len(rows)
     assert not set(rows) & exclude
-    if width >= 4 or way != "beam":  # every value of the first target survives the first step
+    if width >= 4 or way not in ("beam", "blended"):  # every value of the first target survives the first step
         assert len(rows) == 16 - len(exclude)
 
 

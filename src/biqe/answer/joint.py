@@ -1,11 +1,14 @@
 """Tuples for all targets of a query at once, ranked by their joint probability.
 
-A model gives each target a distribution of its own. Three ways to make tuples of them:
+A model gives each target a distribution of its own. Four ways to make tuples of them:
 
 product    p(river) p(city): one model call; the best river beside the best city, whether they go together or not.
 beam       p(river) p(city | river): fill one target, ask again with that entity in its place, and go on. The surest
            target goes first, and the best ``width`` partial tuples are kept. Paper: section "Analysis", where the
            prediction of the first missing entity is added to the query.
+blended    p(river) sqrt(p(city) p(city | river)): the beam, but what it goes on with is the geometric mean of what the
+           whole query says of the city and what the filled one says. Once the river is there, the model is asked about
+           the rest of the query alone, and what else it knew of the city is lost to the beam.
 rescored   the tuples that either of them finds, ranked by the geometric mean of several ways to write the joint
            probability: the beam's order of targets, the reverse order, and each target given all others. They would be
            equal if the model's conditional distributions fitted together; they are learnt, and do so only roughly.
@@ -48,7 +51,7 @@ class Joint:
     """How tuples are found."""
 
     decode: str = JOINT[0]
-    """beam, product or rescored."""
+    """beam, blended, product or rescored."""
     width: int = WIDTH
     """Tuples that the beam keeps after each target."""
     injective: bool = False
@@ -171,9 +174,9 @@ def _decoding(
     if joint.decode == "product":
         return product(marginals, excluded, count=count, injective=joint.injective)
     refiller = Refiller(predictor, query, joint.context)
-    wanted = count if joint.decode == "beam" else max(count, joint.width)
+    wanted = max(count, joint.width) if joint.decode == "rescored" else count
     found, order = yield from _beam(predictor, query, refiller, marginals, excluded, wanted, joint)
-    if joint.decode == "beam" or len(query.targets) == 1:
+    if joint.decode != "rescored" or len(query.targets) == 1:
         return Ranked(found.tuples[:count], found.log_probabilities[:count])
     paired = product(marginals, excluded, count=wanted, injective=joint.injective)
     rows = np.unique(np.concatenate([found.tuples, paired.tuples]), axis=0)
@@ -191,6 +194,7 @@ def _beam(
     targets = len(query.targets)
     filled = np.full((1, targets), -1, np.int32)
     totals = np.zeros(1)
+    beside = marginals if joint.decode == "blended" else None
     order: list[int] = []
     while len(order) < targets and len(filled):
         open_columns = [column for column in range(targets) if column not in order]
@@ -203,7 +207,7 @@ def _beam(
         else:
             templates = refiller.templates(order)
             replies = yield [
-                _question(template, filled, totals, blocked, keep, slice(0, head)) for template in templates
+                _question(template, filled, totals, blocked, keep, slice(0, head), beside) for template in templates
             ]
             groups = [(template.columns, reply) for template, reply in zip(templates, replies, strict=True)]
         column, found = _surest(_may_be_next(predictor, query, open_columns), groups, totals)
@@ -214,7 +218,7 @@ def _beam(
         if order and last > head:
             template, place = refiller.template_of(column, order)
             tail = slice(head, last)
-            ((_, _, *chosen),) = yield [_question(template, filled, totals, blocked, keep, tail, place)]
+            ((_, _, *chosen),) = yield [_question(template, filled, totals, blocked, keep, tail, beside, place)]
             members, values, scores = chosen
             found = tuple(np.concatenate(both) for both in zip(found, (members + head, values, scores), strict=True))
         filled, totals = _extend(filled, totals, column, found, keep)
@@ -224,11 +228,13 @@ def _beam(
 
 def _question(
     template: Template, filled: Tuples, totals: NDArray[np.float64], blocked: Sequence[NDArray[np.int32]], keep: int,
-    part: slice, only: int | None = None,
+    part: slice, beside: Scores | None, only: int | None = None,
 ) -> Question:  # fmt: skip
-    """The question for the continuations of some members of the beam: in all targets of the template, or in one."""
+    """The question for the continuations of some members of the beam: in all targets of the template, or in one. They
+    are blended with the scores ``beside``, if any, which have a row for each column."""
     nodes, filling = template.filled(filled[part])
-    chooser = _chooser(totals[part], filling, len(template.columns), blocked[part], keep, only)
+    own = None if beside is None else beside[list(template.columns)]
+    chooser = _chooser(totals[part], filling, len(template.columns), blocked[part], keep, own, only)
     return Question(template, nodes, chooser)
 
 
@@ -250,7 +256,7 @@ def _surest(
 
 def _chooser(
     totals: NDArray[np.float64], filling: NDArray[np.int64], targets: int, blocked: Sequence[NDArray[np.int32]],
-    keep: int, only: int | None = None,
+    keep: int, beside: Scores | None = None, only: int | None = None,
 ) -> Callable[[Scores, slice], tuple[NDArray[Any], ...]]:  # fmt: skip
     """Keeps, of each target or of one, the best entity's score for each member of the beam, and the ``keep`` best
     continuations as members, entities and scores."""
@@ -263,13 +269,18 @@ def _chooser(
         chosen: list[NDArray[Any]] = []
         for place, target in enumerate(wanted):
             table = scores[own, target]  # (members, E), a copy
+            if beside is not None:
+                table = 0.5 * (table + beside[target])
             for at, member in enumerate(members.tolist()):
                 if len(blocked[member]):
                     table[at, blocked[member]] = -np.inf
             maxima[:, place] = table.max(axis=1)
             table += totals[members, None].astype(np.float32)
             row, entity = np.divmod(_best(table, maxima[:, place] + totals[members], keep), table.shape[1])
-            chosen += [members[row], entity.astype(np.int32), scores[own[row], target, entity].astype(np.float64)]
+            values = scores[own[row], target, entity].astype(np.float64)
+            if beside is not None:
+                values = 0.5 * (values + beside[target, entity])
+            chosen += [members[row], entity.astype(np.int32), values]
         return members, maxima, *chosen
 
     return choose

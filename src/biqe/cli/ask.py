@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biqe.answer.config import MODES, TOP, WIDTH
+from biqe.answer.config import JOINT, MODES, TOP, WIDTH
 from biqe.cli._console import out
 from biqe.cli._opening import GraphFolder, Known, Target, Top
 from biqe.cli._query_text import query_text
@@ -41,7 +41,7 @@ def ask(
     joint: Annotated[
         str | None,
         typer.Option(
-            help="How tuples are ranked: beam, rescored or product. Default: as calibrated, else beam.",
+            help=f"How tuples are ranked: {', '.join(JOINT)}. Default: as calibrated, else {JOINT[0]}.",
             show_default=False,
         ),
     ] = None,

@@ -29,7 +29,7 @@ def calibrate(
         int | None, typer.Option(min=6, help="Validation queries, sampled. Default: all.", show_default=False)
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of each query that are fitted on.")] = TOP,
-    joint: Annotated[str, typer.Option(help="How tuples are ranked: beam, rescored or product.")] = JOINT[0],
+    joint: Annotated[str, typer.Option(help=f"How tuples are ranked: {', '.join(JOINT)}.")] = JOINT[0],
     seed: Annotated[int, typer.Option(min=0, help="Of the sample and of the halves.")] = 0,
     graph: Annotated[
         Path | None, typer.Option(help="Graph folder to use, where a run's own was moved.", show_default=False)

@@ -176,7 +176,7 @@ def evaluate_tuples(
     every = dict(ways)
     with at_rest(model):
         if model.tuples(QuerySet.of(asked[:1]), 1) is not None:
-            every["own"] = _own(model)
+            every["own"] = own_way(model)
         total, done = len(every) * len(asked), 0
         ranks: dict[str, NDArray[np.float64]] = {}
         seconds = dict.fromkeys(every, 0.0)
@@ -234,8 +234,8 @@ def _named(figures: NDArray[np.float64]) -> dict[str, float]:
     return dict(zip(METRICS, figures.mean(axis=0).tolist(), strict=True))
 
 
-def _own(model: QueryModel) -> Way:
-    """The model's own tuples; true ones are taken out afterwards, so many are asked for."""
+def own_way(model: QueryModel) -> Way:
+    """The tuples of a model that ranks them by itself; true ones are taken out afterwards, so many are asked for."""
 
     def found(
         queries: Sequence[BoundQuery], excluded: Sequence[TrueTuples], count: int
