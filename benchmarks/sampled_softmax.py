@@ -23,6 +23,9 @@ from biqe.graph import folder
 from biqe.train import session
 from biqe.train.run import Run
 
+VALIDATION_QUERIES = 2500
+"""So many that chance moves the difference by less than what it is to show."""
+
 
 class Shown:
     """Prints validations."""
@@ -66,7 +69,7 @@ def main() -> None:
         for kind in ("full", "sampled"):
             config = session.settings(
                 "biqe", minutes=options.minutes, clock="processor", softmax=kind, negatives=options.negatives,
-                seed=options.seed, threads=options.threads, validations=4,
+                seed=options.seed, threads=options.threads, validations=4, validation_queries=VALIDATION_QUERIES,
             )  # fmt: skip
             out = Path(temporary) / kind
             result = session.start(graph, out, train_config=config, model_options=model, listener=Shown(kind))

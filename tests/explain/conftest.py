@@ -88,6 +88,7 @@ class LookingModel(FactorModel):
     """Also looks into the graph: a stored link weighs ten times as much."""
 
     name = "looking"
+    looks_at_graph = True
     graph: Graph | None = None
 
     def use_graph(self, graph: Graph) -> None:

@@ -228,9 +228,8 @@ def _tell_graph(model: QueryModel, asked: Asked, run: Path) -> None:
     from biqe.graph import folder as graph_folder
     from biqe.graph.knowledge_graph import Graph
     from biqe.graph.triples import union
-    from biqe.models._contract import QueryModel
 
-    if type(model).use_graph is QueryModel.use_graph:
+    if not model.looks_at_graph:
         return
     splits = asked.splits
     if splits is None:

@@ -5,7 +5,7 @@ is said any more has no share. The share is the model's own (see asking.py), bef
 
 **A stored triple is removed** from what the model may use, which means
 
-* for a model that looks into the graph while it answers (it has a ``use_graph`` of its own, as cqd): the triple is
+* for a model that looks into the graph while it answers (``looks_at_graph``, as cqd): the triple is
   taken out of the graph that the model sees. What the model learnt from it in training stays in its weights.
 * for a part of the question that asks for nothing (all of ASK): the fact is no longer stored, so that the model has to
   predict it. The probability of such a part is that of its missing links, multiplied.
@@ -73,10 +73,7 @@ class Counterfactual:
 
 def sees_graph(asker: Asker) -> bool:
     """Whether a model looks into the graph while it answers."""
-    from biqe.models._contract import QueryModel  # torch: not before a model is asked
-
-    own = getattr(type(asker.model), "use_graph", None)
-    return own is not None and own is not QueryModel.use_graph
+    return bool(getattr(asker.model, "looks_at_graph", False))
 
 
 def told(asker: Asker, graph: Graph) -> Asker:

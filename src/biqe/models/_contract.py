@@ -220,6 +220,15 @@ class QueryModel(nn.Module, ABC):
         """The same weights with other options of how queries are solved, where a model has such options."""
         raise InvalidOption(f"{self.name} has no options that can be changed after training. Got {', '.join(options)}")
 
+    def without_search(self) -> QueryModel:
+        """The same weights without what is costly to ask and changes nothing that is learnt: as runs are validated."""
+        return self
+
+    @property
+    def looks_at_graph(self) -> bool:
+        """Whether answers depend on the graph of ``use_graph``, beside what was learnt."""
+        return False
+
     def use_graph(self, graph: Graph) -> None:
         """Told once, before answering, which triples are known. Models that use only what they learnt ignore it."""
 

@@ -28,7 +28,7 @@ HINT = "take it in with: biqe train --continue RUN --graph GRAPH --out NEW; mode
 def grown(model: QueryModel, graph: Graph) -> QueryModel:
     """``model`` as it answers over ``graph``, which has all that it knows and perhaps more; it is told of the graph."""
     sizes = graph.entity_count, graph.relation_count
-    looks = type(model).use_graph is not QueryModel.use_graph
+    looks = model.looks_at_graph
     if looks:
         model = copy.copy(model)  # shares the weights; what it keeps of a graph is its own
     if sizes != (model.entity_count, model.relation_count):
@@ -93,6 +93,10 @@ class GrownModel(QueryModel):
 
     def solving(self, **options: Any) -> QueryModel:
         return type(self)(self.model.solving(**options), self.entity_count, self.relation_count)
+
+    @property
+    def looks_at_graph(self) -> bool:
+        return self.model.looks_at_graph
 
     def tuples(self, queries: QuerySet, count: int) -> list[Tuples] | None:
         return self.model.tuples(queries, count)

@@ -37,6 +37,10 @@ class LinkPredictor(nn.Module):
         self.register_buffer("entities", torch.zeros(entity_count, 2 * rank))
         self.register_buffer("relations", torch.zeros(2 * relation_count, 2 * rank))
 
+    def scores(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
+        """(n, E) logits of every entity as the tail of each link."""
+        return product(self.entities[heads], self.relations[relations]) @ self.entities.t()
+
     @torch.no_grad()
     def arriving(self, plan: PlanBatch) -> torch.Tensor:
         """(V, 2 rank) what arrives at each target; its product with ``entities`` are logits."""

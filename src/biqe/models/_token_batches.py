@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from biqe.models._contract import Targets, TargetTable
+from biqe.models._cqd.structures import Batch as StructuredBatch
+from biqe.models._cqd.structures import StructuredQueries
 from biqe.models._plan import EncodedPlans, PlanBatch
 from biqe.query.queryset import QuerySet
 from biqe.query.token_table import MASK, TokenTable, token_table
@@ -37,6 +40,8 @@ class Batch:
     """What the masks stand for."""
     plan: PlanBatch | None
     """The same queries as the link predictor walks them; None without one."""
+    structured: Callable[[], StructuredBatch] | None
+    """Makes the same queries as a search over links solves them; None without one."""
     table: TokenTable
     rows: NDArray[np.integer]
     """(B,) the queries, as rows of ``table``."""
@@ -46,10 +51,16 @@ class EncodedQueries:
     """A query set as tokens, cut into batches on demand."""
 
     def __init__(
-        self, queries: QuerySet, entities: int, relative_reach: int | None, plans: EncodedPlans | None = None
+        self,
+        queries: QuerySet,
+        entities: int,
+        relative_reach: int | None,
+        plans: EncodedPlans | None = None,
+        structured: Callable[[], StructuredQueries] | None = None,
     ) -> None:
         self.table = token_table(queries, entities)
         self._plans = plans
+        self._structured = None if structured is None else cache(structured)
         self.sizes = self.table.lengths
         self._relative_reach = relative_reach
         self._targets = TargetTable(queries)
@@ -86,9 +97,14 @@ class EncodedQueries:
             torch.from_numpy(np.bincount(mask_targets, minlength=total)),
             self._targets.batch(rows),
             None if self._plans is None else self._plans.batch(rows),
+            None if self._structured is None else partial(_structured, self._structured, rows),
             table,
             rows,
         )
+
+
+def _structured(make: Callable[[], StructuredQueries], rows: NDArray[np.integer]) -> StructuredBatch:
+    return make().batch(rows)
 
 
 def _relative(

@@ -25,13 +25,17 @@ how much they count:
     h_0(mask)  += map(q)                                            q: what arrives at the target
     p(e)        = softmax(head(h_mask) . embed(e) + b_e + gate(h_mask) q . complex(e))
 
-While training, the predictor is silent in a share of the batches, so that the encoder learns to do without.
+While training, the predictor is silent in a share of the batches, so that the encoder learns to do without; in all of
+them, and ever after, with ``predictor_dropout=1``. With ``search`` its links are searched, too, when queries are
+answered, and the encoder's distributions pooled with what is found (see _search.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -41,11 +45,14 @@ from biqe.errors import InvalidOption, TooManyPaths
 from biqe.graph.knowledge_graph import Graph
 from biqe.models._complex import ComplEx
 from biqe.models._contract import Paper, QueryModel, Support, Trace, refuse_unknown
+from biqe.models._cqd.structures import StructuredQueries
+from biqe.models._cqd.structures import support as solved
 from biqe.models._dropout import PooledDropout
 from biqe.models._fused_loss import Expert, fused_soft_cross_entropy, repeat_rows
 from biqe.models._plan import EncodedPlans, walkable
 from biqe.models._predictor import LinkPredictor, principal
 from biqe.models._sampled_softmax import EntitySampler, sampled_soft_cross_entropy
+from biqe.models._search import LinkSearch, pooled
 from biqe.models._sharded import Rows, SplitEmbedding
 from biqe.models._split_loss import split_soft_cross_entropy
 from biqe.models._token_batches import Batch, EncodedQueries, Places, relative_buckets
@@ -89,7 +96,10 @@ class Config:
     predictor_rank: int = 0
     """Rank of the link predictor inside; 0 for none. Set by --start-from, which with 0 gives its embeddings alone."""
     predictor_dropout: float = 0.5
-    """Share of batches for which the link predictor is silent while training."""
+    """Share of batches for which the link predictor is silent while training; 1: the encoder never hears it."""
+    search: float = 0.0
+    """How much a search over the predictor's links counts beside the encoder when queries are answered, from 0 (no
+    search) to 1 (nothing else). Can be changed after training, which never searches."""
 
     def __post_init__(self) -> None:
         for name in ("width", "layers", "heads", "feed_forward", "max_position"):
@@ -102,9 +112,14 @@ class Config:
             )
         if self.predictor_rank < 0:
             raise InvalidOption(f"'predictor_rank' of biqe must not be negative. Got {self.predictor_rank}")
-        for name in ("dropout", "predictor_dropout"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise InvalidOption(f"{name!r} of biqe must be in [0, 1). Got {getattr(self, name)}")
+        if not 0.0 <= self.dropout < 1.0:
+            raise InvalidOption(f"'dropout' of biqe must be in [0, 1). Got {self.dropout}")
+        for name in ("predictor_dropout", "search"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise InvalidOption(f"{name!r} of biqe must be in [0, 1]. Got {getattr(self, name)}")
+        if self.search and not self.predictor_rank:
+            raise InvalidOption(f"'search' of biqe needs a link predictor inside, and there is none. Got {self.search}",
+                                hint="start from one: biqe train ... --start-from RUN")  # fmt: skip
         for name, allowed in (
             ("positions", ("paper", "structure")),
             ("context", ("full", "past")),
@@ -113,6 +128,11 @@ class Config:
         ):
             if getattr(self, name) not in allowed:
                 raise InvalidOption(f"{name!r} of biqe must be {' or '.join(allowed)}. Got {getattr(self, name)!r}")
+
+    @property
+    def hears(self) -> bool:
+        """Whether the encoder hears the link predictor inside."""
+        return self.predictor_rank > 0 and self.predictor_dropout < 1.0
 
 
 class Layer(nn.Module):
@@ -227,6 +247,8 @@ class BiQE(QueryModel):
             nn.Linear(config.width, config.width), nn.GELU(), nn.LayerNorm(config.width, eps=1e-12)
         )
         self.entity_bias = nn.Parameter(torch.zeros(entity_count))
+        self._graph: Graph | None = None
+        self._search: LinkSearch | None = None
         self._sampler: EntitySampler | None = None
         self._rows: Rows | None = None
         self._reach = min(config.max_position - 1, 12) if config.positions == "structure" else None
@@ -234,11 +256,12 @@ class BiQE(QueryModel):
             self.relative_bias = nn.Embedding(relative_buckets(self._reach), config.heads)
         if config.predictor_rank:
             self.predictor = LinkPredictor(config.predictor_rank, entity_count, relation_count)
+        if config.hears:
             self.predictor_in = nn.Linear(2 * config.predictor_rank, config.width)
             self.predictor_gate = nn.Linear(config.width, 1)
         draw(self.embed_entities, self.embed_others, std=0.02)
         self.apply(self._initialise)
-        if config.predictor_rank:
+        if config.hears:
             nn.init.zeros_(self.predictor_in.weight)
             nn.init.constant_(self.predictor_gate.bias, 1.0)
         if self._reach is not None:
@@ -281,7 +304,9 @@ class BiQE(QueryModel):
         if longest > self.config.max_position:
             return Support(False, f"biqe reads paths of up to {self.config.max_position} tokens, not {longest}",
                            "ask for a shorter path, or train with a larger max_position")  # fmt: skip
-        if self.config.predictor_rank:
+        if self.config.search and not (solvable := solved(query, "biqe with a search over links")):
+            return solvable
+        if self.config.hears:
             walked = walkable(query, "biqe with a link predictor", inverses=self.config.inverses)
             if not walked:
                 return walked
@@ -297,8 +322,30 @@ class BiQE(QueryModel):
         return Support(True)
 
     def encode(self, queries: QuerySet) -> EncodedQueries:
-        plans = EncodedPlans(queries, self.relation_count) if self.config.predictor_rank else None
-        return EncodedQueries(queries, self.entity_count, self._reach, plans)
+        plans = EncodedPlans(queries, self.relation_count) if self.config.hears else None
+        structured = None
+        if self.config.search:
+            structured = partial(StructuredQueries, queries, self.entity_count, self.relation_count, self.name)
+        return EncodedQueries(queries, self.entity_count, self._reach, plans, structured)
+
+    def solving(self, **options: float) -> BiQE:
+        """The same weights with more or less of the search over links: ``model.solving(search=0.5)``."""
+        if other := sorted(options.keys() - {"search"}):
+            raise InvalidOption(f"{other[0]!r} of biqe cannot be changed after training", hint="'search' can")
+        found = copy(self)
+        found.config, found._supported = replace(self.config, **options), set()
+        return found
+
+    def without_search(self) -> BiQE:
+        return self.solving(search=0.0) if self.config.search else self
+
+    @property
+    def looks_at_graph(self) -> bool:
+        """While it searches: how many tails a pair has is told by the graph."""
+        return self.config.search > 0
+
+    def use_graph(self, graph: Graph) -> None:
+        self._graph, self._search = graph, None
 
     @classmethod
     def options_from(cls, predictor: QueryModel) -> dict[str, int]:
@@ -474,10 +521,18 @@ class BiQE(QueryModel):
         if expert is not None:
             logits += expert.logits()
         if self.config.mask_average == "hidden":
-            return torch.log_softmax(logits, 1)
+            return self._with_search(batch, torch.log_softmax(logits, 1))
         mean = self._sum_by_target(batch, torch.softmax(logits, 1)) / batch.mask_counts.unsqueeze(1)
         # Probabilities below the smallest float would be -inf, and equal; they still must be finite.
-        return mean.clamp_min_(torch.finfo(mean.dtype).tiny).log()
+        return self._with_search(batch, mean.clamp_min_(torch.finfo(mean.dtype).tiny).log())
+
+    def _with_search(self, batch: Batch, own: torch.Tensor) -> torch.Tensor:
+        """(V, E) the encoder's distributions ``own``, pooled with those that a search over links finds."""
+        if batch.structured is None:
+            return own
+        if self._search is None:
+            self._search = LinkSearch(self.predictor, self._graph)
+        return pooled(own, self._search.log_probabilities(batch.structured()), self.config.search)
 
 
 def _complex_of(predictor: QueryModel) -> ComplEx:

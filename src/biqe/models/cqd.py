@@ -148,6 +148,10 @@ class CQD(QueryModel):
     def encode(self, queries: QuerySet) -> StructuredQueries:
         return StructuredQueries(queries, self.entity_count, self.relation_count, self.name)
 
+    @property
+    def looks_at_graph(self) -> bool:
+        return True
+
     def use_graph(self, graph: Graph) -> None:
         """Links of ``graph`` are known from now on: for ``known="one"`` and for ``link="counted"``. Where missing links
         are to be predicted, this is the training graph, without those."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from biqe.errors import BiqeError, InvalidOption
-from biqe.reproduce.recipe import Recipe, Table
+from biqe.reproduce.recipe import Recipe, Table, room_for_start
 from biqe.train.config import TrainConfig
 
 SPLITS = ("valid", "test")
@@ -87,12 +87,7 @@ class Job:
         """All options of the model and all settings of the training, as a run of today records them."""
         if self.recipe.model is None:
             return {}, {}
-        from biqe.models import _catalogue
-
-        room: dict[str, Any] = {}
-        if self.before is not None:
-            first = _catalogue.build(str(self.before.recipe.model), self.before.model_config, 2, 1)
-            room = _catalogue.class_of(self.recipe.model).options_from(first)
+        room = {} if self.before is None else room_for_start(self.recipe, self.before.model_config)
         return all_options(self.recipe.model, {**room, **self.model_config}), all_training(
             self.recipe.model, self.train
         )

@@ -189,7 +189,7 @@ _TABLE: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 _COLUMN: dict[str, type | tuple[type, ...]] = {"metric": str, "label": str, "group": str, "format": str}
 _RECIPE: dict[str, type | tuple[type, ...]] = {
-    "label": str, "benchmark": str, "job": str, "model": str, "model_config": dict, "train": dict,
+    "like": str, "label": str, "benchmark": str, "job": str, "model": str, "model_config": dict, "train": dict,
     "solving": dict, "filters": list, "optional": bool, "start_from": str, "note": str, "published": dict,
     "quick": dict,
 }  # fmt: skip
@@ -199,8 +199,35 @@ _PUBLISHED: dict[str, type | tuple[type, ...]] = {
 _CHANGES: dict[str, type | tuple[type, ...]] = {"model_config": dict, "train": dict, "sample": int}
 
 
+_ALIKE = ("benchmark", "model", "model_config", "train", "solving", "filters", "start_from", "quick")
+"""What a recipe takes over from the one that it is ``like``: how the model is made, not how its row is shown."""
+
+
+def _like(path: Path, data: dict[str, Any]) -> tuple[dict[str, Any], Path]:
+    """The recipe with what it takes over, its own sections laid over those of the other; and the other's file."""
+    table, _, name = data["like"].partition("/")
+    other = path.parents[1] / table / f"{name}.toml"
+    if not name or other == path or not other.is_file():
+        raise UnreadableFile(f"{path}: 'like' must be TABLE/RECIPE of another recipe. Got {data['like']!r}")
+    base = _read(other)
+    _check(other, "", base, _RECIPE)
+    if "like" in base:
+        raise UnreadableFile(f"{path}: 'like' must name a recipe that says all itself. {data['like']!r} does not")
+    merged = {key: base[key] for key in _ALIKE if key in base} | data
+    for key in ("model_config", "train", "solving"):
+        if key in base and key in data:
+            merged[key] = {**base[key], **data[key]}
+    return merged, other
+
+
 def _recipe(path: Path, table: str, shared: Changes) -> Recipe:
     data = _read(path)
+    _check(path, "", data, _RECIPE)
+    beside = path
+    if "like" in data:
+        own_start = "start_from" in data
+        data, other = _like(path, data)
+        beside = path if own_start else other
     _check(path, "", data, _RECIPE, required=("benchmark",))
     job = data.get("job", "rank")
     if job not in JOBS:
@@ -229,7 +256,7 @@ def _recipe(path: Path, table: str, shared: Changes) -> Recipe:
         solving=data.get("solving", {}),
         filters=tuple(data.get("filters") or ("complete",)),
         optional=data.get("optional", False),
-        start_from=_start(path, table, shared, data["start_from"]) if "start_from" in data else None,
+        start_from=_start(beside, table, shared, data["start_from"]) if "start_from" in data else None,
         note=data.get("note", ""),
         published=_published(path, data["published"]) if "published" in data else None,
         quick=Changes(
@@ -324,11 +351,22 @@ def _nearest(word: str, known: Any) -> str | None:
     return f"did you mean {near[0]!r}?" if near else None
 
 
+def room_for_start(recipe: Recipe, first: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that make room in the recipe's model for what it starts from, whose own options are ``first``."""
+    from biqe.models import _catalogue
+
+    if recipe.model is None or recipe.start_from is None:
+        return {}
+    predictor = _catalogue.build(str(recipe.start_from.model), dict(first), 2, 1)
+    return _catalogue.class_of(recipe.model).options_from(predictor)
+
+
 def check_options(recipe: Recipe, model_config: Mapping[str, Any]) -> None:
     """Refuse options that the recipe's model does not have or does not allow, before anything is trained."""
     from biqe.models import _catalogue
 
     if recipe.model is not None:
-        built = _catalogue.build(recipe.model, dict(model_config), 2, 1)
+        room = {} if recipe.start_from is None else room_for_start(recipe, recipe.start_from.model_config)
+        built = _catalogue.build(recipe.model, {**room, **model_config}, 2, 1)
         if recipe.solving:
             built.solving(**recipe.solving)

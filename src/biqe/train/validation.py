@@ -45,9 +45,9 @@ def validation(splits: Splits, material: Material | None, config: TrainConfig) -
 
         def of_questions(trained: QueryModel) -> dict[str, float]:
             if by_negatives:
-                report = evaluate_bio(trained, asked, bootstrap=0)
+                report = evaluate_bio(trained.without_search(), asked, bootstrap=0)
             else:
-                report = evaluate_q2b(trained, asked, candidates=material.candidates, bootstrap=0)
+                report = evaluate_q2b(trained.without_search(), asked, candidates=material.candidates, bootstrap=0)
             return {name: round(report.value(name), 6) for name in names}
 
         return of_questions, len(asked)
@@ -57,7 +57,7 @@ def validation(splits: Splits, material: Material | None, config: TrainConfig) -
         return None, 0
 
     def of_targets(trained: QueryModel) -> dict[str, float]:
-        report = evaluate(trained, held_out, filter_graph="complete", bootstrap=0)
+        report = evaluate(trained.without_search(), held_out, filter_graph="complete", bootstrap=0)
         return {name: round(report.value(name), 6) for name in ("mrr", "hits@1", "hits@3", "hits@10")}
 
     return of_targets, len(held_out)

@@ -17,17 +17,29 @@ For one link alone all of them rank alike; for intersections softmax and peak do
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from biqe.graph.knowledge_graph import Graph
-from biqe.models._complex import ComplEx
 
 KINDS = ("softmax", "peak", "counted", "sigmoid", "minmax", "raw")
 SURE = 0.0
 """Logarithm of the truth of a link that the graph holds."""
+
+
+class Predictor(Protocol):
+    """Where scores come from: ComplEx while it is trained, or its tables inside another model."""
+
+    @property
+    def entities(self) -> torch.Tensor:
+        """(E, D)"""
+
+    def scores(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
+        """(n, E) scores of every entity as the tail."""
 
 
 class KnownLinks:
@@ -70,7 +82,7 @@ class KnownLinks:
 class Links:
     """Truth values of links, as natural logarithms."""
 
-    def __init__(self, predictor: ComplEx, kind: str, graph: KnownLinks | None, known_is_sure: bool) -> None:
+    def __init__(self, predictor: Predictor, kind: str, graph: KnownLinks | None, known_is_sure: bool) -> None:
         self._predictor = predictor
         self._kind = kind
         self._graph = graph

@@ -1,0 +1,173 @@
+"""biqe beside a search over links: the mean of two opinions, each of which is checked against the model it is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from biqe.errors import InvalidOption
+from biqe.graph.knowledge_graph import Graph, Splits
+from biqe.graph.triples import as_triples
+from biqe.graph.vocabulary import Vocabulary
+from biqe.models import store
+from biqe.models._grown import grown
+from biqe.models.cqd import CQD
+from biqe.models.cqd import Config as CqdConfig
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery
+from biqe.query.queryset import QuerySet
+from biqe.train.config import TrainConfig
+from biqe.train.validation import validation
+
+ENTITIES, RELATIONS, RANK = 30, 4, 5
+QUERIES = (
+    BoundQuery((3, TARGET), ((0, 1, 1),), (1,)),
+    BoundQuery((3, TARGET, 5), ((0, 1, 1), (2, 6, 1)), (1,)),
+    BoundQuery((5, HIDDEN, TARGET), ((0, 0, 1), (1, 1, 2)), (2,)),
+    BoundQuery((7, HIDDEN, 8, TARGET, TARGET), ((0, 0, 1), (1, 1, 3), (2, 2, 3), (3, 3, 4)), (3, 4)),
+)
+
+
+def graph_of(triples, entities=ENTITIES):
+    names = [f"e{n}" for n in range(entities)], [f"r{n}" for n in range(RELATIONS)]
+    return Graph(Vocabulary(*names), as_triples(triples))
+
+
+# Pairs with several tails, so that how many there are makes a difference.
+GRAPH = graph_of(
+    [(s, r, (3 * s + 5 * r + k) % ENTITIES) for s in range(ENTITIES) for r in range(3) for k in range(r + 1)]
+)
+
+
+@pytest.fixture
+def cqd():
+    torch.manual_seed(0)
+    model = CQD(CqdConfig(rank=RANK, spread=0.5), ENTITIES, RELATIONS).eval()
+    model.use_graph(GRAPH)
+    return model
+
+
+@pytest.fixture
+def beside(make_model, cqd):
+    """Function from options to a biqe model that has taken cqd's predictor over."""
+
+    def make(**options):
+        model = make_model(predictor_rank=RANK, **options)
+        model.start_from(cqd)
+        model.use_graph(GRAPH)
+        return model.eval()
+
+    return make
+
+
+def scores(model, *queries):
+    with torch.inference_mode():
+        return model.scores(model.encoder(QuerySet.of(queries)))
+
+
+@pytest.mark.parametrize("mask_average", ["hidden", "probability"])
+@pytest.mark.parametrize("predictor_dropout", [0.5, 1.0])
+def test_it_is_the_geometric_mean_of_encoder_and_cqd(beside, cqd, mask_average, predictor_dropout):
+    model = beside(mask_average=mask_average, predictor_dropout=predictor_dropout)
+    encoder, search = scores(model, *QUERIES), torch.log_softmax(scores(cqd, *QUERIES), 1)
+    for weight in (0.25, 1.0):
+        mean = encoder.exp() ** (1 - weight) * search.exp() ** weight
+        found = scores(model.solving(search=weight), *QUERIES)
+        torch.testing.assert_close(found.exp(), mean / mean.sum(1, keepdim=True), rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(scores(model.solving(search=0.0), *QUERIES), encoder)
+
+
+def test_a_query_scores_the_same_alone_and_among_others(beside):
+    model = beside().solving(search=0.4)
+    together = scores(model, *QUERIES)
+    torch.testing.assert_close(together, torch.cat([scores(model, query) for query in QUERIES]), rtol=1e-4, atol=1e-4)
+    batch = model.encoder(QuerySet.of(QUERIES))
+    torch.testing.assert_close(model.trace(batch).scores, together, rtol=1e-4, atol=1e-4)
+
+
+def test_the_graph_says_how_many_tails_a_pair_has(beside):
+    model = beside(search=0.5)
+    assert model.looks_at_graph and not model.without_search().looks_at_graph
+    before = scores(model, QUERIES[1])
+    model.use_graph(graph_of([(3, 1, 0)]))
+    assert (scores(model, QUERIES[1]) - before).abs().max() > 1e-3
+    quiet = model.solving(search=0.0)
+    before = scores(quiet, QUERIES[1])
+    quiet.use_graph(GRAPH)
+    torch.testing.assert_close(scores(quiet, QUERIES[1]), before)
+
+
+def test_never_heard_the_encoder_is_as_without_a_predictor(beside, make_model):
+    silent, plain = beside(predictor_dropout=1.0), make_model()
+    assert {name for name in silent.state_dict() if name not in plain.state_dict()} == {
+        "predictor.entities",
+        "predictor.relations",
+    }
+    plain.load_state_dict({name: silent.state_dict()[name] for name in plain.state_dict()})
+    torch.testing.assert_close(scores(silent, *QUERIES), scores(plain.eval(), *QUERIES))
+    open_end = BoundQuery((TARGET, TARGET, 3), ((0, 0, 1), (2, 1, 1)), (0, 1))
+    assert silent.supports(open_end)  # what only the predictor could not walk
+
+
+def test_training_and_validation_never_search(beside, with_gold, monkeypatch):
+    splits = Splits(GRAPH.vocabulary, GRAPH.triples[3:], GRAPH.triples[:3], GRAPH.triples[:0])
+    model = beside(search=0.5, dropout=0.0)
+    monkeypatch.setattr("biqe.models._search.LinkSearch.log_probabilities", lambda *_: pytest.fail("searched"))
+    batch = model.encoder(with_gold(QuerySet.of(QUERIES)))
+    torch.manual_seed(3)
+    expected = model.solving(search=0.0).train().loss(batch)
+    torch.manual_seed(3)
+    torch.testing.assert_close(model.train().loss(batch), expected)
+    validate, _ = validation(splits, None, TrainConfig(epochs=1, validation_queries=5))
+    assert validate is not None and 0 < validate(model.eval())["mrr"] <= 1
+
+
+def test_it_is_kept_in_the_folder(beside, tmp_path):
+    model = beside(search=0.3)
+    store.save(model, tmp_path / "m", vocabulary=GRAPH.vocabulary, graph_fingerprint="x")
+    loaded = store.load(tmp_path / "m").model
+    loaded.use_graph(GRAPH)
+    torch.testing.assert_close(scores(loaded, *QUERIES), scores(model, *QUERIES), rtol=1e-4, atol=1e-4)
+
+
+def test_over_a_graph_that_has_grown_it_knows_its_own_part(beside):
+    larger = graph_of([*GRAPH.triples.tolist(), (ENTITIES, 0, 3)], ENTITIES + 1)
+    model = beside(search=0.5)
+    found = scores(grown(model, larger), *QUERIES)
+    torch.testing.assert_close(found[:, :ENTITIES], scores(model, *QUERIES), rtol=1e-4, atol=1e-4)
+    assert bool(torch.isneginf(found[:, ENTITIES]).all())
+
+
+def test_rings_are_searched_by_beam(beside, cqd):
+    """Two ways from one constant to one target, over two hidden variables that a third link joins."""
+    ring = BoundQuery((3, HIDDEN, HIDDEN, TARGET), ((0, 0, 1), (0, 1, 2), (1, 2, 3), (2, 3, 3)), (3,))
+    model = beside(predictor_dropout=1.0)
+    torch.testing.assert_close(
+        scores(model.solving(search=1.0), ring), torch.log_softmax(scores(cqd, ring), 1), rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"search": 1.5}, r"'search' of biqe must be in \[0, 1\]. Got 1.5"),
+        ({"search": float("nan")}, "'search' of biqe must be in"),
+        ({"layers": 1}, "'layers' of biqe cannot be changed after training"),
+    ],
+)
+def test_refuses(beside, options, message):
+    with pytest.raises(InvalidOption, match=message):
+        beside().solving(**options)
+
+
+def test_refuses_to_search_without_a_predictor(make_model):
+    with pytest.raises(InvalidOption, match="needs a link predictor inside"):
+        make_model(search=0.5)
+    with pytest.raises(InvalidOption, match="needs a link predictor inside"):
+        make_model().solving(search=0.5)
+
+
+def test_refuses_queries_that_name_no_entity(beside):
+    nothing_given = BoundQuery((TARGET, TARGET), ((0, 0, 1),), (0, 1))
+    answer = beside(predictor_dropout=1.0, search=0.5).supports(nothing_given)
+    assert not answer and "starts at constants" in answer.reason
+    assert bool(torch.isfinite(scores(beside(predictor_dropout=1.0), nothing_given)).all())
