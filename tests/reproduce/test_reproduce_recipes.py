@@ -32,7 +32,7 @@ def test_every_recipe_can_be_built(recipe, quick):
         return
     settings = session.settings(recipe.model, seed=0, **job.train)
     assert settings.minutes is not None and settings.epochs is None
-    assert settings.minutes <= 0.5 if quick else settings.minutes >= 30
+    assert settings.minutes <= 0.5 if quick else settings.minutes >= 10
     assert recipe.model in {*_catalogue.names(), *_catalogue.presets()}
 
 
@@ -264,6 +264,45 @@ def test_a_recipe_may_start_from_another_that_is_no_row(toy_recipes):
     plain = Job(recipes.load("toy").recipes[0].__class__(**{**vars(table.recipes[0]), "start_from": None}), 3)
     assert plain.run_name != job.run_name
     assert job.settings["model_config"]["predictor_rank"] == 8, "it makes room for what it starts from"
+
+
+def test_a_recipe_like_another_is_made_as_it_is_and_shown_as_it_says(toy_recipes):
+    toy_recipes("first", one="toy-cq")
+    toy_recipes("second", two="toy-cq")
+    folder = recipes.FOLDER
+    links = (folder / "first" / "one.toml").read_text().replace('model = "biqe"', 'model = "cqd"')
+    of_biqe = "[model_config]\nwidth = 16\nlayers = 1\nheads = 2\nfeed_forward = 32\n"
+    (folder / "first" / "_links.toml").write_text(links.replace(of_biqe, "[model_config]\nrank = 8\n"))
+    text = (folder / "first" / "one.toml").read_text()
+    (folder / "first" / "one.toml").write_text(text.replace('label = "ONE"', 'start_from = "_links"'))
+    (folder / "second" / "two.toml").write_text('like = "first/one"\nlabel = "TWO"\n[solving]\nsearch = 0.5\n')
+    (one,), (two,) = recipes.load("first").recipes, recipes.load("second").recipes
+    assert two.label == "TWO" and two.published is None and dict(two.solving) == {"search": 0.5}
+    assert Job(one, 0).run_name == Job(two, 0).run_name, "one training serves both"
+    assert Job(one, 0).digest != Job(two, 0).digest
+    (folder / "second" / "two.toml").write_text('like = "first/one"\n[model_config]\nlayers = 2\n')
+    (two,) = recipes.load("second").recipes
+    assert dict(two.model_config) == {**one.model_config, "layers": 2}
+    assert two.start_from is not None and Job(one, 0).run_name != Job(two, 0).run_name
+
+
+@pytest.mark.parametrize(
+    ("like", "message"),
+    [
+        ("first", "'like' must be TABLE/RECIPE of another recipe. Got 'first'"),
+        ("first/none", "'like' must be TABLE/RECIPE of another recipe. Got 'first/none'"),
+        ("second/two", "'like' must be TABLE/RECIPE of another recipe. Got 'second/two'"),
+        ("second/three", "'like' must name a recipe that says all itself. 'second/three' does not"),
+    ],
+)
+def test_a_recipe_like_nothing_that_can_be_found_is_refused(toy_recipes, like, message):
+    toy_recipes("first", one="toy-cq")
+    toy_recipes("second", two="toy-cq", three="toy-cq")
+    (recipes.FOLDER / "second" / "three.toml").write_text('like = "first/one"\n')
+    (recipes.FOLDER / "second" / "two.toml").write_text(f'like = "{like}"\n')
+    with pytest.raises(UnreadableFile) as error:
+        recipes.load("second")
+    assert message in error.value.message and "two.toml" in error.value.message
 
 
 def test_settings_and_not_the_seed_decide_what_is_averaged(toy_recipes):

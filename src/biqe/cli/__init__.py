@@ -49,7 +49,7 @@ COMMANDS: dict[str, Entry] = {
     "benchmarks": Entry("biqe.cli.catalogue:benchmarks", "The benchmarks there are, and how to get their data."),
     "reproduce": Entry("biqe.cli.reproduce:reproduce", "Make a table of the paper again, ours beside published."),
     "results": Entry("biqe.cli.reproduce:results_show", "All results at hand, ours beside published."),
-    "config": Entry("biqe.cli.train:config_show", "Show what a run sets differently from the defaults."),
+    "config": Entry("biqe.cli.config:config", "Show settings of a run, or change how its model solves queries."),
     "doctor": Entry("biqe.cli.doctor:doctor", "Check the installation or a graph; plan what training will need."),
 }
 

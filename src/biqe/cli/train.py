@@ -1,4 +1,4 @@
-"""``biqe train``: train a model on a graph, or go on with a run. ``biqe config``: what a run sets differently."""
+"""``biqe train``: train a model on a graph, or go on with a run."""
 
 from __future__ import annotations
 
@@ -220,74 +220,6 @@ def lasted(seconds: float) -> str:
     ('4.2 s', '1.0 min', '1.5 min')
     """
     return f"{seconds:.1f} s" if round(seconds, 1) < 60 else f"{seconds / 60:.1f} min"
-
-
-def config_show(
-    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Run folder.", show_default=False)] = None,
-    defaults: Annotated[bool, typer.Option("--defaults", help="List every setting with its meaning.")] = False,
-    model: Annotated[str, typer.Option(help="With --defaults: the model whose settings are listed.")] = "biqe",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-) -> None:
-    """Show what a run sets differently from the defaults, or all settings there are.
-
-    Examples:
-
-        biqe config runs/mine
-        biqe config --defaults
-    """
-    from biqe.cli._console import out as stdout
-    from biqe.cli._console import print_json, table
-    from biqe.models._catalogue import module_of
-    from biqe.train.config import TrainConfig
-    from biqe.train.run import Run
-
-    if defaults:
-        rows = [
-            (field.name, part, field.default, meaning)
-            for part, kind in (("train", TrainConfig), (model, module_of(model).Config))
-            for field, meaning in _fields_with_meaning(kind)
-        ]
-        if json:
-            print_json([dict(zip(("name", "of", "default", "meaning"), row, strict=True)) for row in rows])
-        else:
-            table(
-                ["setting", "of", "default", "meaning"], [[n, p, str(d), m] for n, p, d, m in rows], left=(0, 1, 2, 3)
-            )
-        return
-    if run is None:
-        raise InvalidOption("name a run folder, or use --defaults", hint="biqe config runs/mine")
-    record = Run.open(run).record
-    standard = dataclasses.asdict(module_of(record["model"]).Config())
-    changed = {
-        "graph": record["graph"]["path"],
-        "set": (record.get("set") or {}).get("path"),
-        "model": record["model"],
-        **{key: value for key, value in record["model_config"].items() if standard.get(key) != value},
-        **{
-            field.name: record["train"][field.name]
-            for field in dataclasses.fields(TrainConfig)
-            if record["train"].get(field.name, field.default) != field.default
-        },
-    }
-    if json:
-        print_json(changed)
-    else:
-        for key, value in changed.items():
-            stdout.print(f"{key} = {value}", soft_wrap=True)
-
-
-def _fields_with_meaning(kind: type) -> list[tuple[dataclasses.Field[Any], str]]:
-    """Fields of a configuration class with the docstrings that stand below them."""
-    import ast
-    import inspect
-    import textwrap
-
-    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
-    meaning: dict[str, str] = {}
-    for statement, after in zip(body, body[1:], strict=False):
-        if isinstance(statement, ast.AnnAssign) and isinstance(after, ast.Expr):
-            meaning[statement.target.id] = " ".join(after.value.value.split())  # type: ignore[union-attr, attr-defined]
-    return [(field, meaning.get(field.name, "")) for field in dataclasses.fields(kind)]
 
 
 class _Silent:

@@ -121,6 +121,24 @@ def load(folder: str | os.PathLike[str]) -> LoadedModel:
     return LoadedModel(model, vocabulary, manifest)
 
 
+def solve_by(folder: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
+    """Write other options of how queries are solved (``QueryModel.solving``) into a model folder; returns all options
+    of the model. Weights stay as they are. Options that shape weights are refused."""
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    # Options do not depend on how many names there are, so two entities and a relation do for checking them.
+    changed = _catalogue.build(manifest["model"], manifest["config"], 2, 1).solving(**options)
+    manifest["config"] = dataclasses.asdict(changed.config)
+    vocabulary = _read_vocabulary(folder, manifest)
+    try:
+        write_whole(folder / "card.md", _card(manifest, vocabulary))
+        write_whole(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+    except OSError as error:
+        raise RunFailed(f"cannot write to {folder}: {error.strerror or error}",
+                        hint="free some space, or copy the folder to where you may write") from error  # fmt: skip
+    return dict(manifest["config"])
+
+
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """What a model folder says of itself, checked for format and version."""
     path = Path(folder) / "manifest.json"

@@ -1,0 +1,119 @@
+"""``biqe config``: what a run sets differently, all settings there are, and how a trained model solves queries."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from biqe.cli._console import err, print_json, table
+from biqe.cli._console import out as stdout
+from biqe.errors import InvalidOption
+
+
+def config(
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Run folder.", show_default=False)] = None,
+    defaults: Annotated[bool, typer.Option("--defaults", help="List every setting with its meaning.")] = False,
+    model: Annotated[str, typer.Option(help="With --defaults: the model whose settings are listed.")] = "biqe",
+    solve: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--solve",
+            metavar="NAME=VALUE",
+            help="Change how the trained model solves queries; may be repeated. biqe: search. cqd: t_norm, beam, "
+            "known, and others after rank.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Show what a run sets differently from the defaults, or all settings there are.
+
+    Examples:
+
+        biqe config runs/mine
+        biqe config --defaults
+        biqe config runs/mine --solve search=0.5
+
+    --solve writes into the model that the run kept, and everything that uses it goes by that from then on. A
+    calibration belongs to the options that it was made with; make it anew afterwards.
+    """
+    from biqe.models._catalogue import module_of
+    from biqe.train.config import TrainConfig
+    from biqe.train.run import Run
+
+    if defaults:
+        rows = [
+            (field.name, part, field.default, meaning)
+            for part, kind in (("train", TrainConfig), (model, module_of(model).Config))
+            for field, meaning in _fields_with_meaning(kind)
+        ]
+        if json:
+            print_json([dict(zip(("name", "of", "default", "meaning"), row, strict=True)) for row in rows])
+        else:
+            table(
+                ["setting", "of", "default", "meaning"], [[n, p, str(d), m] for n, p, d, m in rows], left=(0, 1, 2, 3)
+            )
+        return
+    if run is None:
+        raise InvalidOption("name a run folder, or use --defaults", hint="biqe config runs/mine")
+    if solve:
+        changed = _solve_by(run, solve)
+        _show(changed, json)
+        return
+    record = Run.open(run).record
+    standard = dataclasses.asdict(module_of(record["model"]).Config())
+    changed = {
+        "graph": record["graph"]["path"],
+        "set": (record.get("set") or {}).get("path"),
+        "model": record["model"],
+        **{key: value for key, value in record["model_config"].items() if standard.get(key) != value},
+        **{
+            field.name: record["train"][field.name]
+            for field in dataclasses.fields(TrainConfig)
+            if record["train"].get(field.name, field.default) != field.default
+        },
+    }
+    _show(changed, json)
+
+
+def _show(settings: dict[str, Any], json: bool) -> None:
+    if json:
+        print_json(settings)
+        return
+    for key, value in settings.items():
+        stdout.print(f"{key} = {value}", soft_wrap=True)
+
+
+def _solve_by(run: Path, words: list[str]) -> dict[str, Any]:
+    """Changes how the model of a run, or of a model folder, solves queries; returns what was changed."""
+    from biqe.answer import calibration
+    from biqe.cli._settings import split_options
+    from biqe.models import store
+    from biqe.train.run import Run, is_run_folder
+
+    folder = Run.open(run).model_folder if is_run_folder(run) else run
+    name = store.read_manifest(folder)["model"]
+    other, options = split_options(name, words)
+    if other:
+        raise InvalidOption(f"{next(iter(other))!r} is a setting of training, which is over")
+    all_ = store.solve_by(folder, **options)
+    if (folder / calibration.FILE).exists():
+        err.print("note: its probabilities were calibrated with other options; make them anew with biqe calibrate")
+    return {key: all_[key] for key in options}
+
+
+def _fields_with_meaning(kind: type) -> list[tuple[dataclasses.Field[Any], str]]:
+    """Fields of a configuration class with the docstrings that stand below them."""
+    import ast
+    import inspect
+    import textwrap
+
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
+    meaning: dict[str, str] = {}
+    for statement, after in zip(body, body[1:], strict=False):
+        if isinstance(statement, ast.AnnAssign) and isinstance(after, ast.Expr):
+            meaning[statement.target.id] = " ".join(after.value.value.split())  # type: ignore[union-attr, attr-defined]
+    return [(field, meaning.get(field.name, "")) for field in dataclasses.fields(kind)]
