@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from biqe.errors import EmptyResult, InvalidOption, RunFailed, TooManyPaths, VocabularyMismatch
-from biqe.evaluate import Report, evaluate, rank_queries, rank_targets
+from biqe.evaluate import Report, evaluate, evaluate_under, rank_queries, rank_targets
 from biqe.query.bound import HIDDEN, TARGET
 from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet
 
@@ -157,6 +157,20 @@ def test_filter_graph_decides_and_is_reported():
 def test_missing_filters_are_an_error(graph, message):
     with pytest.raises(InvalidOption, match=message):
         evaluate(Fake(), query_set(), filter_graph=graph)
+
+
+def test_several_filters_at_once_give_what_each_gives_and_ask_the_model_once():
+    queries = query_set()
+    names = sorted(queries.filters)
+    assert len(names) > 1
+    model = Fake()
+    together = evaluate_under(model, queries, names)
+    assert sum(model.seen) == len(queries.target_nodes)
+    for name in names:
+        alone = evaluate(Fake(), queries, filter_graph=name)
+        assert together[name].filter_graph == name
+        assert together[name].overall == alone.overall and together[name].by_position == alone.by_position
+    assert together[names[0]].overall != together[names[1]].overall
 
 
 def test_no_filters_at_all():

@@ -1,6 +1,6 @@
 """How good a model is: ranks, metrics, protocols, reports, and the analyses of the paper."""
 
-from biqe.evaluate.loop import evaluate, evaluate_bio, evaluate_q2b
+from biqe.evaluate.loop import evaluate, evaluate_bio, evaluate_q2b, evaluate_under
 from biqe.evaluate.questions import RankedQuestions, rank_questions
 from biqe.evaluate.ranks import Ranks, rank_targets
 from biqe.evaluate.report import Report
@@ -14,6 +14,7 @@ __all__ = [
     "evaluate",
     "evaluate_bio",
     "evaluate_q2b",
+    "evaluate_under",
     "rank_queries",
     "rank_questions",
     "rank_targets",

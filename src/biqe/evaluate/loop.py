@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,18 +29,27 @@ from biqe.evaluate.questions import rankable, ranked_parts
 from biqe.evaluate.ranks import TIE_RULES
 from biqe.evaluate.report import Report
 from biqe.evaluate.scoring import Progress, Skipped, at_rest
-from biqe.evaluate.targets import rank_queries
+from biqe.evaluate.targets import RankedTargets, rank_under
 from biqe.query.queryset import QuerySet
 
 if TYPE_CHECKING:
     from biqe.models._contract import QueryModel
 
 
-def evaluate(
+def evaluate(model: QueryModel, queries: QuerySet, *, filter_graph: str = "complete", **options: Any) -> Report:
+    """How well ``model`` ranks the gold entities of ``queries``, by protocol ``cq``.
+
+    ``filter_graph`` chooses whose true values are filtered out; the query set must hold such filters. Targets
+    without a gold entity are counted.
+    """
+    return evaluate_under(model, queries, [filter_graph], **options)[filter_graph]
+
+
+def evaluate_under(
     model: QueryModel,
     queries: QuerySet,
+    filter_graphs: Sequence[str],
     *,
-    filter_graph: str = "complete",
     strict: bool = False,
     batch_targets: int | None = None,
     bootstrap: int = 1000,
@@ -49,50 +58,42 @@ def evaluate(
     progress: Progress | None = None,
     fingerprints: Mapping[str, str] | None = None,
     notes: Mapping[str, Any] | None = None,
-) -> Report:
-    """How well ``model`` ranks the gold entities of ``queries``, by protocol ``cq``.
-
-    ``filter_graph`` chooses whose true values are filtered out; the query set must hold such filters. Targets
-    without a gold entity are counted.
-    """
+) -> dict[str, Report]:
+    """The same under several filters, by name; the model is asked once for all of them."""
     draws = {"bootstrap": bootstrap, "seed": seed, "level": level}
+    settings = {"strict": strict, "batch_targets": batch_targets, **draws, "threads": torch.get_num_threads()}
     clock = _Clock()
-    ranked = rank_queries(
-        model, queries, filter_graph=filter_graph, strict=strict, batch_targets=batch_targets, progress=progress
-    )
+    found = rank_under(model, queries, filter_graphs, strict=strict, batch_targets=batch_targets, progress=progress)
     clock.ranked()
-    if len(ranked.ranks) == 0:
-        raise _nothing_ranked(len(queries), ranked.skipped, ranked.targets_without_gold)
-    nodes = queries.target_nodes[ranked.targets]
-    figures = cq(
-        ranked.ranks,
-        ranked.queries,
-        queries.roles[nodes],
-        queries.kinds[ranked.queries],
-        draws=bootstrap,
-        seed=seed,
-        level=level,
-    )
-    counts = {
-        "queries": len(queries),
-        "targets": len(queries.target_nodes),
-        "ranked_queries": len(np.unique(ranked.queries)),
-        "ranked_targets": len(ranked.ranks),
-        "targets_without_gold": ranked.targets_without_gold,
-    }
-    return Report(
-        protocol=CQ,
-        protocol_version=CQ_VERSION,
-        filter_graph=filter_graph,
-        overall=figures.overall,
-        macro=figures.macro,
-        by_position=figures.by_position,
-        by_kind=figures.by_kind,
-        by_targets=figures.by_targets,
-        skipped=ranked.skipped,
-        settings={"strict": strict, "batch_targets": batch_targets, **draws, "threads": torch.get_num_threads()},
-        **_circumstances(model, queries, counts, clock, fingerprints, notes),
-    )
+
+    def report(name: str, ranked: RankedTargets) -> Report:
+        if len(ranked.ranks) == 0:
+            raise _nothing_ranked(len(queries), ranked.skipped, ranked.targets_without_gold)
+        roles = queries.roles[queries.target_nodes[ranked.targets]]
+        kinds = queries.kinds[ranked.queries]
+        figures = cq(ranked.ranks, ranked.queries, roles, kinds, draws=bootstrap, seed=seed, level=level)
+        counts = {
+            "queries": len(queries),
+            "targets": len(queries.target_nodes),
+            "ranked_queries": len(np.unique(ranked.queries)),
+            "ranked_targets": len(ranked.ranks),
+            "targets_without_gold": ranked.targets_without_gold,
+        }
+        return Report(
+            protocol=CQ,
+            protocol_version=CQ_VERSION,
+            filter_graph=name,
+            overall=figures.overall,
+            macro=figures.macro,
+            by_position=figures.by_position,
+            by_kind=figures.by_kind,
+            by_targets=figures.by_targets,
+            skipped=ranked.skipped,
+            settings=settings,
+            **_circumstances(model, queries, counts, clock, fingerprints, notes),
+        )
+
+    return {name: report(name, ranked) for name, ranked in found.items()}
 
 
 def evaluate_q2b(

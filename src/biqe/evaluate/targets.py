@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -51,18 +52,35 @@ def rank_queries(
     progress: Progress | None = None,
 ) -> RankedTargets:
     """Ranks of all targets of ``queries`` that have a gold entity and whose query the model supports."""
-    filters = filters_of(queries, filter_graph)
+    options: dict[str, Any] = {"strict": strict, "batch_targets": batch_targets, "progress": progress}
+    return rank_under(model, queries, [filter_graph], **options)[filter_graph]
+
+
+def rank_under(
+    model: QueryModel,
+    queries: QuerySet,
+    filter_graphs: Sequence[str],
+    *,
+    strict: bool = False,
+    batch_targets: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, RankedTargets]:
+    """The same under several filters, by name; the model is asked once for all of them."""
+    filters = {name: filters_of(queries, name) for name in filter_graphs}
     size = batch_size(model, batch_targets)
     gold = queries.gold[queries.target_nodes]
-    check_ids(model, entity=queries.nodes, gold_entity=gold, filter_value=filters.values)
+    check_ids(model, entity=queries.nodes, gold_entity=gold)
+    for sets in filters.values():
+        check_ids(model, filter_value=sets.values)
 
     rows, refused = supported(model, queries, strict)
     skipped = by_reason(refused)
     if len(rows) == 0:
-        return RankedTargets(Ranks.join([]), rows, rows, skipped, 0)
+        return dict.fromkeys(filters, RankedTargets(Ranks.join([]), rows, rows, skipped, 0))
     asked = replace(queries, filters={}).take(rows)  # a model never sees the filters
     first_target = queries.target_offsets
-    ranks, targets = [], []
+    ranks: dict[str, list[Ranks]] = {name: [] for name in filters}
+    targets = []
     done = 0
     with at_rest(model):
         encoded = model.encode(asked)
@@ -74,7 +92,8 @@ def rank_queries(
             numbers = numbers[known]
             if not known.all():
                 scores = scores[torch.as_tensor(known, device=scores.device)]
-            ranks.append(rank_targets(scores, gold[numbers], filters.take(numbers)))
+            for name, sets in filters.items():
+                ranks[name].append(rank_targets(scores, gold[numbers], sets.take(numbers)))
             targets.append(numbers)
             done += len(part)
             if progress is not None:
@@ -84,4 +103,7 @@ def rank_queries(
     order = np.argsort(numbers)
     owner = np.searchsorted(first_target, numbers[order], side="right") - 1
     without_gold = int(np.diff(asked.target_offsets).sum()) - len(numbers)
-    return RankedTargets(Ranks.join(ranks).take(order), numbers[order], owner, skipped, without_gold)
+    return {
+        name: RankedTargets(Ranks.join(parts).take(order), numbers[order], owner, skipped, without_gold)
+        for name, parts in ranks.items()
+    }

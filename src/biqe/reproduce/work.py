@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import InvalidOption
 from biqe.evaluate.attention import attention_shares, draw
-from biqe.evaluate.loop import evaluate, evaluate_bio, evaluate_q2b, fingerprint
+from biqe.evaluate.loop import evaluate, evaluate_bio, evaluate_q2b, evaluate_under, fingerprint
 from biqe.evaluate.one_at_a_time import OneAtATime, one_at_a_time
 from biqe.evaluate.sample import sample
 from biqe.evaluate.scoring import Progress
@@ -103,8 +103,7 @@ def _rank(job: Job, opened: OpenBenchmark, trained: Trained, outcome: Outcome, p
         _time(job, sample(questions, TIMED_BATCH), model, outcome, "all")
         return
     queries = _targets(job, opened)
-    for filter_graph in job.recipe.filters:
-        found = evaluate(model, queries, filter_graph=filter_graph, progress=progress)
+    for filter_graph, found in evaluate_under(model, queries, job.recipe.filters, progress=progress).items():
         outcome.add(f"cq-{filter_graph}", found, filter_graph)
     _time(job, sample(queries, TIMED_BATCH), model, outcome, job.recipe.filters[0])
     learnt = opened.train_queries()
