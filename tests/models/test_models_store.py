@@ -29,9 +29,13 @@ def test_round_trip(folder, make_model):
     assert list(loaded.vocabulary.entities) == list(VOCABULARY.entities)
     assert loaded.vocabulary.label(3) == "Köln"
     assert loaded.manifest["trained"] == {"mrr": 0.5}
+    saved = make_model()
+    for name, weight in saved.state_dict().items():
+        torch.testing.assert_close(loaded.model.state_dict()[name], weight, rtol=0, atol=0)
     with torch.inference_mode():
-        expected = make_model().scores(make_model().encoder(QUERY))
-        torch.testing.assert_close(loaded.model.scores(loaded.model.encoder(QUERY)), expected, rtol=0, atol=0)
+        # Mapped weights begin at any byte, and some processors then add in another order.
+        expected = saved.scores(saved.encoder(QUERY))
+        torch.testing.assert_close(loaded.model.scores(loaded.model.encoder(QUERY)), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_half_the_size_for_almost_the_same_scores(folder, tmp_path, make_model):
