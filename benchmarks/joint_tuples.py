@@ -3,14 +3,17 @@
     python benchmarks/joint_tuples.py --run runs/fb --set sets/fb15k237-cq               # all validation DAGs
     python benchmarks/joint_tuples.py --run runs/fb --set sets/fb15k237-cq --limit 150   # a sample
     python benchmarks/joint_tuples.py --run runs/fb --set sets/fb15k237-cq --targets 2   # of two targets only
+    python benchmarks/joint_tuples.py --run runs/fb --some-missing 1000                  # DAGs known in part
     python benchmarks/joint_tuples.py ... --out results/fb15k237-cq/joint-tuples-2.json  # the result as a file, too
 
 product multiplies the targets' own distributions; beam fills one target after the other; blended does so, too, and goes
 by the product as much as by what the filled query says; rescored ranks what product and beam find by several ways to
 write the joint probability; own is what the model's own ``tuples`` gives, where it has that; cqd, with ``--cqd RUN``,
 are those of another model, by CQD's search. Tuples that are true in the complete graph are left out of all lists,
-except the gold one. Differences are to product, with the interval that 95 of 100 draws of queries fall into. The last
-line is one JSON object.
+except the gold one. Differences are to product, with the interval that 95 of 100 draws of queries fall into.
+
+Of a mined validation DAG the training triples hold not one link. With ``--some-missing`` DAGs are mined from train and
+valid together, and asked where training lacks some of their links and not all. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from biqe.answer.config import JOINT
 from biqe.answer.joint import Joint, ways
@@ -30,9 +35,30 @@ from biqe.evaluate.machine import machine
 from biqe.evaluate.metrics import METRICS
 from biqe.evaluate.sample import sample
 from biqe.evaluate.tuples import TupleReport, evaluate_tuples, own_way
+from biqe.graph.knowledge_graph import Graph, Splits
+from biqe.graph.triples import union
 from biqe.knowledge_base import open as open_knowledge_base
 from biqe.mine import folder as set_folder
+from biqe.mine.online import epoch_queries
 from biqe.models import store
+from biqe.query.queryset import QuerySet
+
+
+def some_missing(splits: Splits, count: int, seed: int) -> QuerySet:
+    """``count`` DAGs of train and valid, of whose links the training triples hold some and lack some."""
+    vocabulary = splits.vocabulary
+    found = epoch_queries(
+        Graph(vocabulary, union(splits.train, splits.valid)), paths=0, dags=10 * count, seed=seed, epoch=0
+    )
+    owner = np.repeat(np.arange(len(found)), np.diff(found.edge_offsets))
+    ends = found.gold[found.node_offsets[owner, None] + found.edges[:, [0, 2]]].astype(np.int64)  # (edges, 2)
+
+    def keys(subject: NDArray[Any], relation: NDArray[Any], object_: NDArray[Any]) -> NDArray[np.int64]:
+        return (subject.astype(np.int64) * len(vocabulary.relations) + relation) * len(vocabulary.entities) + object_
+
+    held = np.isin(keys(ends[:, 0], found.edges[:, 1], ends[:, 1]), keys(*splits.train.T))
+    holds = np.bincount(owner, weights=held, minlength=len(found))
+    return found.take(np.flatnonzero((holds > 0) & (holds < np.diff(found.edge_offsets)))[:count])
 
 
 def show(report: TupleReport) -> None:
@@ -57,7 +83,11 @@ def main() -> None:
     """Read the options, decode, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True, help="run folder, or model folder with --graph")
-    parser.add_argument("--set", type=Path, required=True, dest="query_set", help="mined set of the same graph")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--set", type=Path, dest="query_set", help="mined set of the same graph")
+    asked.add_argument(
+        "--some-missing", type=int, metavar="COUNT", help="mine so many DAGs that training holds a part of"
+    )
     parser.add_argument("--graph", type=Path, help="graph folder, where the run's own was moved")
     parser.add_argument("--split", default="valid", choices=("train", "valid"))
     parser.add_argument("--targets", type=int, help="queries with so many targets only; default: all")
@@ -79,11 +109,14 @@ def main() -> None:
     if base.model_folder is None:
         sys.exit(f"{arguments.run} has no model")
     loaded = store.load(base.model_folder)
-    queries = set_folder.load(arguments.query_set, vocabulary=loaded.vocabulary)[arguments.split]
+    if arguments.some_missing:
+        queries = some_missing(base.splits, arguments.some_missing, arguments.seed)
+    else:
+        queries = set_folder.load(arguments.query_set, vocabulary=loaded.vocabulary)[arguments.split]
     if arguments.targets is not None:
         queries = queries.take(np.flatnonzero(np.diff(queries.target_offsets) == arguments.targets))
     if len(queries) == 0:
-        sys.exit(f"{arguments.query_set} has no {arguments.split} queries with {arguments.targets} targets")
+        sys.exit(f"there are no such queries with {arguments.targets or 'any'} targets")
     if arguments.limit:
         queries = sample(queries, arguments.limit, arguments.seed)
     loaded.model.use_graph(base.splits["train"])
@@ -122,7 +155,8 @@ def main() -> None:
         "metrics": dict(report.ways[shown].metrics),
         "benchmark": "joint_tuples",
         "run": str(arguments.run),
-        "set": str(arguments.query_set),
+        "set": None if arguments.query_set is None else str(arguments.query_set),
+        "some_missing": arguments.some_missing,
         "graph": base.splits.fingerprint,
         **settings,
         **report.to_json(),
