@@ -5,8 +5,9 @@ A result is a JSON file anywhere below results/, written by a program of this re
     table      what ``biqe reproduce`` writes: RESULTS.md has every table, README.md the one figure that stands for
                each row that was run; quick ones are left out
     accuracy   a report of ``biqe evaluate --json``, or ``{"name", "benchmark", "model", "settings", "metrics"}``
-               with ``metrics`` holding mrr and hits@k; ``published`` may hold the paper's figures for the same
-    speed      the last line of a benchmark: any object with ``ratio``, ours over the alternative
+               with ``metrics`` holding mrr and hits@k; ``published`` may hold the paper's figures for the same.
+               RESULTS.md has them below its tables: single runs and trials, which no table of the paper asks for
+    speed      the last line of a benchmark: any object with ``ratio``, ours over the alternative; in README.md
     fit        what ``biqe calibrate --json`` prints: in no table, for docs/concepts/probabilities.md quotes it
 
 Run without options to rewrite both, with ``--check`` to compare only (exit code 1 if one differs).
@@ -95,8 +96,8 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def section(folder: Path) -> str:
-    """The text between the marks, for all results below ``folder``."""
+def single_results(folder: Path) -> tuple[list[list[str]], list[list[str]]]:
+    """Rows of accuracy and of speed, of all results below ``folder`` that belong to no table."""
     accuracy, speed = [], []
     for path in sorted(folder.rglob("*.json")):
         name = path.relative_to(folder).with_suffix("").as_posix()
@@ -109,23 +110,14 @@ def section(folder: Path) -> str:
             speed.append(speed_row(name, result))
         else:
             raise SystemExit(f"{path}: neither a report (metrics with mrr) nor a benchmark (ratio)")
+    return accuracy, speed
+
+
+def section(folder: Path) -> str:
+    """The text between the marks of README.md, for all results below ``folder``."""
+    _, speed = single_results(folder)
     parts = [
         markdown(["table", "model", "figure", "ours", "published", "seeds", "budget"], headline_rows(folder)),
-        markdown(
-            [
-                "result",
-                "queries of",
-                "model",
-                "filters",
-                "queries",
-                "MRR (95 %)",
-                "HITS@1",
-                "HITS@3",
-                "HITS@10",
-                "published",
-            ],
-            accuracy,
-        ),
         markdown(["benchmark", "ratio", "ours", "alternative", "allocator", "threads"], speed),
     ]
     text = "\n".join(part for part in parts if part)
@@ -143,10 +135,20 @@ machine and fingerprints of every figure are in its file.
 """
 
 
+SHOWN = ("HITS@1", "HITS@3", "HITS@10")
+SINGLE = """## Single runs and trials
+
+What no table asks for, on validation queries: runs under other settings, and whole rows (all unknowns right at once).
+"""
+
+
 def results_page(folder: Path) -> str:
-    """RESULTS.md: every table, whether it was run or not."""
+    """RESULTS.md: every table, whether it was run or not, and single runs."""
     views, _ = tables.views(folder, quick=False)
-    return "\n".join([HEAD, *(layout.to_markdown(view) for view in views)])
+    accuracy, _ = single_results(folder)
+    header = ["result", "queries of", "model", "filters", "queries", "MRR (95 %)", *SHOWN, "published"]
+    single = [f"{SINGLE}\n{markdown(header, accuracy)}"] if accuracy else []
+    return "\n".join([HEAD, *(layout.to_markdown(view) for view in views), *single])
 
 
 def headline_rows(folder: Path) -> list[list[str]]:

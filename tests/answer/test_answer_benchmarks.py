@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from biqe.knowledge_base import open as open_knowledge_base
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
@@ -25,6 +27,22 @@ def bench(monkeypatch, capsys):
         return json.loads(last), "\n".join(lines)
 
     return run
+
+
+def test_queries_known_in_part_have_some_links_in_training_and_lack_some(bench, run):
+    found, shown = bench("joint_tuples", "--run", run / "run", "--some-missing", 12, "--ways", "product,beam")
+    assert found["set"] is None and 0 < found["queries"] <= found["some_missing"] == 12 and "beam - product" in shown
+    spec = importlib.util.spec_from_file_location("joint_tuples", BENCHMARKS / "joint_tuples.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    splits = open_knowledge_base(run / "run").splits
+    train, both = ({tuple(row) for row in splits[name].triples.tolist()} for name in ("train", "complete"))
+    queries = module.some_missing(splits, 12, 0)
+    assert len(queries) == found["queries"]
+    for number, query in enumerate(queries):
+        gold = queries.gold[queries.node_offsets[number] : queries.node_offsets[number + 1]].tolist()
+        links = [(gold[s], r, gold[o]) for s, r, o in query.edges]
+        assert set(links) <= both and 0 < len([link for link in links if link in train]) < len(links)
 
 
 def test_whole_tuples_by_number_of_targets(bench, run, tmp_path):
@@ -44,5 +62,5 @@ def test_whole_tuples_by_number_of_targets(bench, run, tmp_path):
         for way in ("product", "beam"):
             own = everything["ways"][way]["by_targets"][str(targets)]["mrr"]
             assert part["ways"][way]["metrics"]["mrr"] == pytest.approx(own, abs=1e-6)
-    with pytest.raises(SystemExit, match="no valid queries with 9 targets"):
+    with pytest.raises(SystemExit, match="no such queries with 9 targets"):
         bench("joint_tuples", *options, "--targets", 9)

@@ -43,9 +43,11 @@ def test_the_table_lists_reports_and_benchmarks(tool, tmp_path):
     assert page.startswith("a\n<!--")
     assert page.endswith("-->\nb\n")
     assert "old" not in page
+    assert "[speed](results/speed.json) | 10.0 |" in page and "2,785" not in page
+    page = (tmp_path / "RESULTS.md").read_text()
     assert "| split | 2,785 | 0.250 (0.200 - 0.300) | - | - | 0.500 | - |" in page
     assert "[a run](results/x/short.json) | toy | biqe | - | - | 0.125 |" in page
-    assert "[speed](results/speed.json) | 10.0 |" in page
+    assert "speed.json" not in page
 
 
 def test_a_result_of_neither_kind_is_refused(tool, tmp_path):
