@@ -19,6 +19,7 @@ valid together, and asked where training lacks some of their links and not all. 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -158,6 +159,7 @@ def main() -> None:
         "set": None if arguments.query_set is None else str(arguments.query_set),
         "some_missing": arguments.some_missing,
         "graph": base.splits.fingerprint,
+        "model_config": dataclasses.asdict(loaded.model.config),
         **settings,
         **report.to_json(),
         "machine": machine(),
