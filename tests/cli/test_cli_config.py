@@ -75,6 +75,12 @@ def test_bad_changes_are_refused_and_nothing_is_written(folder_of, capsys, words
     assert (folder / "manifest.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("words", [["--defaults"], []])
+def test_without_a_run_there_is_nothing_to_change(capsys, words):
+    code, out, err = run(capsys, "config", *words, "--solve", "search=0.5")
+    assert code == 2 and out == "" and "needs its run folder" in " ".join(err.split())
+
+
 def test_a_folder_without_a_model_is_refused(tmp_path, capsys):
     code, _, err = run(capsys, "config", tmp_path, "--solve", "search=0.5")
     assert code == 2 and "is not a model folder" in " ".join(err.split())

@@ -44,6 +44,9 @@ def config(
     from biqe.train.config import TrainConfig
     from biqe.train.run import Run
 
+    if solve and (defaults or run is None):
+        raise InvalidOption("--solve changes a trained model, and needs its run folder",
+                            hint="biqe config runs/mine --solve search=0.5")  # fmt: skip
     if defaults:
         rows = [
             (field.name, part, field.default, meaning)
