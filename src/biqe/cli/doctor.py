@@ -163,7 +163,7 @@ def _verdict(found: Plan, free: int | None) -> str:
         "an epoch's queries": "more ranks share an epoch's queries",
         "gradients": "--softmax sampled makes gradients small",
         "logits": "--softmax sampled makes logits small",
-        "activations": "-O batch_tokens=3000 halves them",
+        "activations": "-O batch_tokens=1000 halves them",
         "program": "fewer ranks, or more machines, make room",
     }.get(largest, "a smaller --width, or --ranks N --shard-entities, makes tables smaller")
     return (f"It does not fit, or barely: {_size(together)}, and {where} can have {_size(free)}. "

@@ -58,6 +58,13 @@ def train(
         ),
     ] = None,  # fmt: skip
     minutes: Annotated[float | None, typer.Option(help=f"Length in minutes [default: {DEFAULT_MINUTES:g}].")] = None,
+    links_minutes: Annotated[
+        float | None,
+        typer.Option(
+            help="Of them: how many train a link predictor first, which biqe begins with "
+            "[default: a sixth of runs of 30 minutes or more]."
+        ),
+    ] = None,
     epochs: Annotated[float | None, typer.Option(help="Length in epochs, instead of minutes.")] = None,
     seed: Annotated[int, typer.Option(help="Of weights, mining, order and dropout.")] = 0,
     online: Annotated[
@@ -162,6 +169,10 @@ def train(
             if length["minutes"] is None and length["epochs"] is None:
                 length["minutes"] = DEFAULT_MINUTES
             train_options = {**shared, **train_options, **length}
+            if links_minutes is not None:
+                train_options["links_minutes"] = links_minutes
+            elif "links_minutes" not in train_options and continue_ is None and start_from is None:
+                train_options["links_minutes"] = session.default_links_minutes(model, graph, length)
             if continue_ is None:
                 config = session.settings(model, **train_options)
             else:
@@ -267,6 +278,7 @@ class _Display:
         """Print a line about the validation."""
         if not self._quiet:
             self._console.print(
+                f"{facts['of'] + ': ' if 'of' in facts else ''}"
                 f"validation at {lasted(facts['seconds'])}, step {facts['step']:,}: "
                 + ", ".join(f"{name.upper()} {facts[name]:.4f}" for name in _SHOWN if name in facts)
             )

@@ -22,6 +22,9 @@ class TrainConfig:
     clock: str = "wall"
     """What ``minutes`` are: of the clock on the wall, or processor, which stands still while other work on the machine
     keeps the run from its cores. On an idle machine they are the same."""
+    links_minutes: float = 0.0
+    """Of ``minutes``: how many come first and train a link predictor, which the model then begins with (biqe); 0 trains
+    none."""
     epochs: float | None = None
     """Length of the run in passes over the training stream; exact to the bit when stopped and resumed."""
     seed: int = 0
@@ -128,6 +131,7 @@ class TrainConfig:
             "threads",
             "seed",
             "most_answers",
+            "links_minutes",
         ):
             if getattr(self, name) < 0:
                 raise InvalidOption(f"{name!r} must not be negative. Got {getattr(self, name)}",
@@ -148,6 +152,12 @@ class TrainConfig:
             raise InvalidOption("'hide_share' and 'reveal_share' must not exceed 1 together. "
                                 f"Got {self.hide_share} and {self.reveal_share}",
                                 hint="they are shares of the same queries, such as 0.1 and 0.1")  # fmt: skip
+        if self.links_minutes and (self.minutes is None or self.links_minutes >= self.minutes):
+            length = f"{self.epochs:g} epochs" if self.minutes is None else f"{self.minutes:g} minutes"
+            raise InvalidOption("'links_minutes' must be less than the minutes of the run. "
+                                f"Got {self.links_minutes:g} of {length}",
+                                hint="--minutes 60 --links-minutes 10 trains a link predictor for 10 minutes, then the "
+                                "model for 50")  # fmt: skip
         for item in fields(self):
             value = getattr(self, item.name)
             if isinstance(value, float) and not isfinite(value):
@@ -155,12 +165,12 @@ class TrainConfig:
                                     hint=_range_hint(item.name, "a finite number"))  # fmt: skip
 
 
-_OPTIONS = ("minutes", "epochs", "seed", "threads", "softmax", "negatives")
+_OPTIONS = ("minutes", "links_minutes", "epochs", "seed", "threads", "softmax", "negatives")
 """Settings that are options of ``biqe train``; the others are given with -O."""
 
 
 def _range_hint(name: str, allowed: str) -> str:
     """How a setting is given, and what it may be."""
-    spelt = f"--{name}" if name in _OPTIONS else f"-O {name}=VALUE"
+    spelt = f"--{name.replace('_', '-')}" if name in _OPTIONS else f"-O {name}=VALUE"
     default = next(item.default for item in fields(TrainConfig) if item.name == name)
     return f"{spelt} takes {allowed}" + (f"; the default is {default}" if default is not None else "")

@@ -265,7 +265,7 @@ def _step(
 def _fraction(config: TrainConfig, epochs: float, clock: _Clock) -> float:
     """How much of the run is done after ``epochs`` of them, from 0 to 1."""
     if config.minutes is not None:
-        return min(1.0, clock.seconds() / (60 * config.minutes))
+        return min(1.0, clock.seconds() / (60 * (config.minutes - config.links_minutes)))
     assert config.epochs is not None
     return min(1.0, epochs / config.epochs)
 

@@ -7,6 +7,7 @@
     reports/        what `biqe evaluate` found
     run.svg         the run drawn
     graph/          a copy of a live graph, as it was when the run began
+    links/          the run of the link predictor that this one began with, where it trained its own
 
 A lock keeps two processes from training in one folder.
 """
@@ -54,6 +55,10 @@ class Run:
     @property
     def model_folder(self) -> Path:
         return self.folder / "model"
+
+    @property
+    def links_folder(self) -> Path:
+        return self.folder / "links"
 
     @property
     def train_config(self) -> TrainConfig:
@@ -122,7 +127,7 @@ class Run:
 
     def discard(self) -> None:
         """Take a run away that was refused before it had anything to go on from, so that it can be asked for anew."""
-        if any((self.folder / name).exists() for name in ("checkpoints", "model")):
+        if any((self.folder / name).exists() for name in ("checkpoints", "model", "links")):
             return
         for name in ("run.json", "trace.jsonl", ".lock"):
             (self.folder / name).unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,7 +29,7 @@ from biqe.models._contract import QueryModel
 from biqe.models._sharded import split
 from biqe.models._warm_start import take_over
 from biqe.query.queryset import QuerySet
-from biqe.train import checkpoint
+from biqe.train import checkpoint, links_first
 from biqe.train.config import TrainConfig
 from biqe.train.loop import Listener, Result, train
 from biqe.train.material import Material, open_material
@@ -59,7 +60,15 @@ def settings_of(origin: str | os.PathLike[str], **options: Any) -> tuple[str, di
     return manifest["model"], dict(manifest["config"]), settings(manifest["model"], **{**own, **options})
 
 
-_OF_ONE_RUN = ("minutes", "epochs", "seed", "online", "threads", "shard_entities")
+_OF_ONE_RUN = ("minutes", "links_minutes", "epochs", "seed", "online", "threads", "shard_entities")
+
+
+def default_links_minutes(model: str, graph: str, length: dict[str, float | None]) -> float:
+    """Minutes of a run on ``graph`` that train a link predictor first, where the user gives none."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return 0.0
+    entities = len(open_graph(graph)[1].vocabulary.entities)
+    return links_first.default_minutes(model, entities, length, sampled_from=SAMPLED_FROM)
 
 
 def start(
@@ -84,11 +93,17 @@ def start(
     ``note`` is told what the user should know about the run before it begins. A refused run leaves nothing behind.
     """
 
+    def _room(splits: Splits) -> dict[str, Any]:
+        if not train_config.links_minutes:
+            return {}
+        sizes = len(splits.vocabulary.entities), len(splits.vocabulary.relations)
+        return links_first.options(model, sizes, start_from or continues, ranks)
+
     def prepare() -> tuple[Path, Splits, QueryModel, Material | None, _Validation]:
         place, splits = open_graph(graph)
         torch.manual_seed(train_config.seed)
         # Built before the folder is made: a wrong option must leave nothing behind.
-        fresh = _build(model, dict(model_options or {}), splits, start_from, continues)
+        fresh = _build(model, {**_room(splits), **(model_options or {})}, splits, start_from, continues)
         material = None if query_set is None else open_material(query_set, splits, data)
         if not train_config.online and material is None:
             raise EmptyResult("fixed training queries need a query set",
@@ -121,7 +136,7 @@ def start(
 
         run = Run(out, ranks.from_first(create), writes=ranks.first)
         try:
-            return _train(run, fresh, splits, material, judging, listener, ranks, note)
+            return _train(run, fresh, splits, material, judging, listener, ranks, note, graph)
         except RunFailed:
             raise
         except BiqeError:
@@ -150,8 +165,10 @@ def resume(
         _set_threads(config, ranks)
         newest = checkpoint.newest(run.checkpoints, ranks)
 
+        where = graph or ("atlas" if recorded.get("name") == "atlas" else recorded["path"])
+
         def prepare() -> tuple[Splits, QueryModel, Material | None, _Validation]:
-            place, splits = open_graph(graph or ("atlas" if recorded.get("name") == "atlas" else recorded["path"]))
+            place, splits = open_graph(where)
             if splits.fingerprint != recorded["fingerprint"]:
                 raise VocabularyMismatch(
                     f"the graph at {place} is not the one that {folder} was trained on "
@@ -179,7 +196,7 @@ def resume(
 
         splits, model, material, judging = ranks.all_or_none(prepare)
         ranks.same(*_seen(splits, model, material, config))
-        return _train(run, model, splits, material, judging, listener, ranks, note)
+        return _train(run, model, splits, material, judging, listener, ranks, note, where)
 
 
 _Validation = tuple[Validate | None, int]
@@ -269,12 +286,23 @@ def _train(
     listener: Listener,
     ranks: Ranks,
     note: Callable[[str], None],
+    graph: str,
 ) -> Result:
     config = run.train_config
     validate, held_out = judging
     newest = checkpoint.newest(run.checkpoints, ranks)
     if newest is not None and checkpoint.read_place(newest).finished:  # a rank died on the way out, and all came back
         return Result(checkpoint.read_place(newest), "finished")
+    if config.links_minutes:
+        assert config.minutes is not None
+        share = config.links_minutes / config.minutes
+        if newest is None:
+            led = _train_links(run, graph, links_first.Part(listener, 0.0, share, of="link predictor"), note)
+            if led is not None and led.reason == "interrupted":
+                return led
+            model.start_from(store.load(run.links_folder / "model").model)
+            torch.manual_seed(config.seed)
+        listener = links_first.Part(listener, share, 1.0)
     keep_freed_memory()
     run.log("started", allocator=allocator(), threads=torch.get_num_threads(), ranks=ranks.world)
     model.use_graph(splits["train"])
@@ -308,6 +336,29 @@ def _train(
     return result
 
 
+def _train_links(run: Run, graph: str, listener: Listener, note: Callable[[str], None]) -> Result | None:
+    """Train the run's own link predictor in RUN/links, or go on with it; None where it is there already."""
+    folder, config, noted = run.links_folder, run.train_config, run.record.get("set") or {}
+    if is_run_folder(folder):
+        newest = checkpoint.latest(Run.open(folder).checkpoints)
+        if newest is not None and checkpoint.read_place(newest).finished:
+            return None
+        return resume(folder, graph=graph, listener=listener)
+    if folder.exists():  # a kill while the folder was being made; nothing was trained in it
+        shutil.rmtree(folder)
+    note(f"{config.links_minutes:g} of the {config.minutes:g} minutes first train a link predictor, which the model "
+         "begins with; --links-minutes 0 leaves it out")  # fmt: skip
+    return start(
+        graph,
+        folder,
+        train_config=settings(links_first.PREDICTOR, **links_first.settings(config)),
+        query_set=noted.get("benchmark") or noted.get("path"),
+        data=noted.get("data"),
+        model=links_first.PREDICTOR,
+        listener=listener,
+    )
+
+
 def _set_threads(config: TrainConfig, ranks: Ranks) -> None:
     torch.set_num_threads(config.threads or max(1, (os.cpu_count() or 1) // ranks.here))
 
@@ -325,4 +376,5 @@ def samples(model: QueryModel, config: TrainConfig) -> bool:
 def _budget(config: TrainConfig) -> str:
     if config.minutes is None:
         return f"{config.epochs:g} epochs"
-    return f"{config.minutes:g} minutes" + (" of processor time" if config.clock == "processor" else "")
+    links = f", {config.links_minutes:g} of them for links" if config.links_minutes else ""
+    return f"{config.minutes:g} minutes" + (" of processor time" if config.clock == "processor" else "") + links
