@@ -20,7 +20,7 @@ from biqe.train.ranks import Ranks
 PREDICTOR = "cqd"
 """The model whose link predictor is trained."""
 FROM_MINUTES = 30.0
-"""Runs from this length on begin with a link predictor where nobody says otherwise; shorter ones need all their time."""
+"""Runs from this length on begin with a link predictor unless told otherwise; shorter ones need all their time."""
 SHARE, MOST_MINUTES = 1 / 6, 20.0
 """Share of the run that it gets by default, and the most."""
 
