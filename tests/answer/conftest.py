@@ -66,7 +66,10 @@ class FactorModel:
                     weights[assignment] *= self.weights[relation - self.relation_count, nodes[object_], nodes[subject]]
         return weights / weights.sum(), variables
 
-    def tuples(self, query: BoundQuery) -> dict[tuple[int, ...], float]:
+    def tuples(self, queries, count, marginals=None) -> None:
+        """It ranks targets, and leaves tuples to those who ask."""
+
+    def every_tuple(self, query: BoundQuery) -> dict[tuple[int, ...], float]:
         """Joint probability of every tuple over the targets, by enumeration."""
         joint, variables = self.joint(query)
         kept = [variables.index(node) for node in query.targets]

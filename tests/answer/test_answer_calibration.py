@@ -275,7 +275,7 @@ def test_listed_rows_are_those_that_training_lacks_and_their_truth_is_the_comple
         assert listed.targets[number] == len(query.targets)
         assert listed.is_first[chosen].tolist() == [True] + [False] * (size - 1)
         if way == "beam":  # the true rows' shares by enumeration
-            shares = model.tuples(query)
+            shares = model.every_tuple(query)
             expected = sorted(shares[row] for row in truth - stored)
             np.testing.assert_allclose(
                 sorted(np.exp(listed.log_probabilities[chosen & listed.true])), expected, rtol=1e-4
@@ -396,7 +396,7 @@ def test_tuples_are_found_as_when_they_were_calibrated(run, capsys):
     ("options", "message"),
     [
         (["--split", "test"], "held out"),
-        (["--joint", "best"], "--joint must be one of beam, blended, product, rescored"),
+        (["--joint", "best"], "--joint must be one of beam, blended, linked, product, rescored"),
         (["--out", "nowhere/at/all.svg"], "--out nowhere/at/all.svg cannot be written: there is no folder nowhere/at"),
         (["--out", "."], "--out . cannot be written: it is a folder"),
         (["--data", "x"], "--data is for benchmarks"),

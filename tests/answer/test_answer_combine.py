@@ -72,7 +72,7 @@ def test_merging(toy, stored, query, seed, top, joint):
     chances = [row.probability for row in predicted]
     assert chances == sorted(chances, reverse=True)
     if joint == "beam":
-        truth = model.tuples(query)
+        truth = model.every_tuple(query)
         np.testing.assert_allclose(chances, [truth[row.ids] for row in predicted], rtol=1e-3)
 
 
@@ -267,7 +267,7 @@ def test_a_limit_that_known_rows_fill_costs_no_prediction(toy, rivers):
     ("options", "message"),
     [
         ({"mode": "all"}, "'mode' must be one of both, known, predicted. Got 'all'"),
-        ({"joint": "greedy"}, "'joint' must be one of beam, blended, product, rescored. Got 'greedy'"),
+        ({"joint": "greedy"}, "'joint' must be one of beam, blended, linked, product, rescored. Got 'greedy'"),
         ({"top": -1}, "'top' must be at least 0. Got -1"),
         ({"width": 0}, "'width' must be at least 1. Got 0"),
         ({"coverage": 1.0}, r"'coverage' must be in \(0, 1\). Got 1.0"),
@@ -282,7 +282,7 @@ def test_options_out_of_range(options, message):
 
 def test_marginals_are_the_models_own_and_say_what_is_known(toy, rivers):
     answers = toy.ask(rivers.graph, rivers.query, rivers.model)
-    truth = rivers.model.tuples(rivers.query)
+    truth = rivers.model.every_tuple(rivers.query)
     for column, variable in enumerate(answers.variables):
         entries = answers.marginals[variable].best()
         assert [entry.probability for entry in entries] == sorted((e.probability for e in entries), reverse=True)

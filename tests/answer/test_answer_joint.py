@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from biqe.answer.config import JOINT
 from biqe.answer.joint import Joint, Listed, beam, decode, decode_many, parts, product, rescored, ways
-from biqe.answer.predicted import Predictor
+from biqe.answer.predicted import Predictor, Restricted
 from biqe.errors import InvalidOption, UnsupportedQuery
-from biqe.models._contract import Support
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
+from biqe.models._contract import Support, Tuples
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, selected_rows
 
 NONE = np.zeros((0, 2), np.int32)
 CHAIN = BoundQuery((0, TARGET, TARGET), ((0, 0, 1), (1, 1, 2)), (1, 2), ("", "x", "y"))
@@ -43,7 +43,7 @@ def _ask(model, query, exclude=None, *, count, **options):
 def test_wide_enough_is_brute_force(toy, query, inverses, context, way):
     for seed in range(2):
         model = toy.random_model(seed, 4, 2, inverses=inverses)
-        truth = model.tuples(query)
+        truth = model.every_tuple(query)
         found = _ask(model, query, count=len(truth), width=len(truth), context=context, decode=way)
         assert len(found.tuples) == len(truth)
         if way == "beam":
@@ -58,7 +58,7 @@ def test_wide_enough_is_brute_force(toy, query, inverses, context, way):
 @given(st.integers(0, 30))
 def test_rescoring_is_the_mean_of_the_three_ways_by_enumeration(toy, seed):
     model = toy.random_model(seed, 4, 2)
-    truth = model.tuples(CHAIN)
+    truth = model.every_tuple(CHAIN)
     joint = np.array([[truth[a, b] for b in range(4)] for a in range(4)])
     given_a, given_b = joint / joint.sum(1, keepdims=True), joint / joint.sum(0, keepdims=True)
     mixed = np.exp((2 * np.log(joint) + np.log(given_a) + np.log(given_b)) / 3)  # both chains are the joint itself
@@ -71,7 +71,7 @@ def test_rescoring_is_the_mean_of_the_three_ways_by_enumeration(toy, seed):
 
 def test_rescoring_keeps_the_probability_of_what_the_beam_found(toy):
     model = toy.random_model(3, 5, 2)
-    truth = model.tuples(CHAIN)
+    truth = model.every_tuple(CHAIN)
     known = sorted(truth, key=truth.__getitem__)[-5:]
     found = _ask(model, CHAIN, known, count=25, width=25, decode="rescored")
     assert len(found.tuples) == 20
@@ -82,7 +82,7 @@ def test_rescoring_keeps_the_probability_of_what_the_beam_found(toy):
 @given(st.integers(0, 30), st.integers(0, 3))
 def test_blended_is_the_mean_of_chain_and_product_by_enumeration(toy, seed, known):
     model = toy.random_model(seed, 4, 2)
-    truth = model.tuples(CHAIN)
+    truth = model.every_tuple(CHAIN)
     joint = np.array([[truth[a, b] for b in range(4)] for a in range(4)])
     first, second = joint.sum(1), joint.sum(0)
     blended = np.sqrt(joint * first[:, None] * second[None, :])
@@ -161,7 +161,7 @@ def test_excluded_tuples_are_left_out_and_leave_no_gap(toy, seed, exclude, width
     rows = list(map(tuple, found.tuples.tolist()))
     assert len(set(rows)) == len(rows)
     assert not set(rows) & exclude
-    if width >= 4 or way not in ("beam", "blended"):  # every value of the first target survives the first step
+    if width >= 4 or way not in ("beam", "blended", "linked"):  # every value of the first target survives the first step
         assert len(rows) == 16 - len(exclude)
 
 
@@ -216,7 +216,7 @@ def test_ways_are_the_ways(toy):
 def test_one_target_is_its_distribution(toy):
     model = toy.random_model(1, 5, 1)
     query = BoundQuery((3, TARGET), ((0, 0, 1),), (1,))
-    truth = model.tuples(query)
+    truth = model.every_tuple(query)
     for way in JOINT:
         found = _ask(model, query, count=5, decode=way)
         assert [tuple(row) for row in found.tuples.tolist()] == sorted(truth, key=truth.__getitem__, reverse=True)
@@ -325,7 +325,7 @@ def test_a_model_that_reads_no_filled_targets_is_asked_for_the_rest(toy):
 
     weights = toy.random_model(3, 4, 2).weights
     model = Sources(weights)
-    truth = model.tuples(CHAIN)
+    truth = model.every_tuple(CHAIN)
     found = _ask(model, CHAIN, count=16, width=16, context="whole")
     np.testing.assert_allclose(
         np.exp(found.log_probabilities), [truth[tuple(row)] for row in found.tuples.tolist()], rtol=1e-4
@@ -348,7 +348,7 @@ def test_targets_that_a_model_cannot_tell_apart_are_asked_one_at_a_time(toy):
     query = BoundQuery((2, TARGET, TARGET, TARGET), ((0, 0, 1), (1, 1, 2), (1, 0, 3)), (1, 2, 3))
     model = toy.FactorModel(weights)
     model.supports = lambda query, strict=True: Support(len(query.targets) in (1, 3), "not two at once")
-    truth = model.tuples(query)
+    truth = model.every_tuple(query)
     found = _ask(model, query, count=27, width=27)
     np.testing.assert_allclose(
         np.exp(found.log_probabilities), [truth[tuple(row)] for row in found.tuples.tolist()], rtol=1e-4
@@ -376,3 +376,75 @@ def test_link_probabilities_are_the_objects_share(toy):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     assert model.calls == 1
     assert Predictor(model).link_probabilities([]) == []
+
+
+class LinkedModel:
+    """A factor model that ranks tuples by itself: its marginals times the weights of the links between variables."""
+
+    def __init__(self, inner):
+        self.inner, self.asked = inner, []
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def truth(self, query, marginals):
+        """{tuple in the order of nodes: score}"""
+        nodes = sorted(query.targets)
+        found = {}
+        for values in pairs(range(self.inner.entity_count), repeat=len(nodes)):
+            at = dict(zip(nodes, values, strict=True))
+            score = sum(float(marginals[place, value]) for place, value in enumerate(values))
+            for s, r, o in query.edges:
+                if s in at and o in at:
+                    score += float(np.log(self.inner.weights[r, at[s], at[o]]))
+            found[values] = score
+        return found
+
+    def tuples(self, queries, count, marginals=None):
+        (query,) = queries
+        self.asked.append(count)
+        truth = self.truth(query, marginals.numpy())
+        best = [row for row in sorted(truth, key=lambda row: -truth[row]) if np.isfinite(truth[row])][:count]
+        return [Tuples(np.array(best, np.int32).reshape(-1, len(query.targets)), np.array([truth[r] for r in best]))]
+
+
+@pytest.mark.parametrize("query", [CHAIN, STAR, THREE])
+def test_linked_rows_are_the_models_own_without_those_left_out(toy, query):
+    model = LinkedModel(toy.random_model(5, 4, 2))
+    predictor, marginals = _marginals(model, query)
+    order = selected_rows([query])
+    truth = model.truth(query, marginals[np.argsort(order)])
+    in_select_order = {tuple(row[place] for place in order): score for row, score in truth.items()}
+    best = sorted(in_select_order, key=lambda row: -in_select_order[row])
+    found = _ask(model, query, best[:3], count=6, decode="linked")
+    assert [tuple(row) for row in found.tuples.tolist()] == best[3:9]
+    shares = np.array([in_select_order[row] for row in best[3:9]]) - np.logaddexp.reduce(list(truth.values()))
+    np.testing.assert_allclose(found.log_probabilities, shares, rtol=1e-5)
+
+
+def test_linked_asks_for_more_where_most_are_known(toy, monkeypatch):
+    monkeypatch.setattr("biqe.answer.linked.LISTED", 8)
+    model = LinkedModel(toy.random_model(5, 5, 2))
+    truth = model.truth(CHAIN, _marginals(model, CHAIN)[1])
+    *known, last = sorted(truth, key=lambda row: -truth[row])
+    found = _ask(model, CHAIN, known, count=1, decode="linked")
+    assert found.tuples.tolist() == [list(last)] and found.log_probabilities[0] <= 0
+    assert model.asked == [8, 64]
+    nothing = _ask(model, CHAIN, [*known, last], count=1, decode="linked")
+    assert len(nothing.tuples) == 0
+
+
+def test_linked_keeps_to_conditions_and_to_different_entities(toy):
+    model = LinkedModel(toy.random_model(5, 5, 2))
+    predictor = Restricted(Predictor(model), {"y": np.array([True, True, False, False, True])})
+    marginals = predictor.log_probabilities([CHAIN])
+    found = decode(predictor, CHAIN, marginals, NONE, count=25, joint=Joint("linked", injective=True))
+    rows = [tuple(row) for row in found.tuples.tolist()]
+    assert sorted(rows) == [(a, b) for a in range(5) for b in (0, 1, 4) if a != b]
+
+
+def test_a_model_without_links_of_its_own_gets_the_beam(toy):
+    model = toy.random_model(5, 5, 2)
+    beamed, found = (_ask(model, CHAIN, count=9, decode=way) for way in ("beam", "linked"))
+    np.testing.assert_array_equal(found.tuples, beamed.tuples)
+    np.testing.assert_array_equal(found.log_probabilities, beamed.log_probabilities)

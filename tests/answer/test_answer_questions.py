@@ -65,7 +65,7 @@ def predicted(answers: Answers) -> dict[tuple[int, ...], float]:
 
 def chances(world, text: str) -> dict[tuple[int, ...], float]:
     """Probability of every row of a conjunctive query under the model."""
-    return world.model.tuples(asked(world.graph, text).branches[0].query)
+    return world.model.every_tuple(asked(world.graph, text).branches[0].query)
 
 
 NAMES = [f"e{number}" for number in range(SIZE)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import pytest
 import torch
 
@@ -144,6 +147,75 @@ def test_rings_are_searched_by_beam(beside, cqd):
     torch.testing.assert_close(
         scores(model.solving(search=1.0), ring), torch.log_softmax(scores(cqd, ring), 1), rtol=1e-4, atol=1e-4
     )
+
+
+def every_tuple(model, cqd, query):
+    """{entities of the targets: score} by enumeration, the best of hidden variables."""
+    own = dict(zip(sorted(query.targets), scores(model, query), strict=True))
+    variables = [node for node, value in enumerate(query.nodes) if value < 0]
+    table = {}
+    with torch.inference_mode():
+        for _, relation, _ in query.edges:
+            table[relation] = cqd._links().to_all(torch.arange(ENTITIES), torch.full((ENTITIES,), relation))
+    found = {}
+    for values in itertools.product(range(ENTITIES), repeat=len(variables)):
+        at = {**dict(enumerate(query.nodes)), **dict(zip(variables, values, strict=True))}
+        score = sum(float(own[node][at[node]]) for node in own)
+        score += sum(float(table[r][at[s], at[o]]) for s, r, o in query.edges)
+        key = tuple(at[node] for node in own)
+        found[key] = max(score, found.get(key, -1e9))
+    return found
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        BoundQuery((3, TARGET, TARGET), ((0, 0, 1), (1, 1, 2)), (1, 2)),
+        BoundQuery((7, HIDDEN, TARGET, TARGET), ((0, 0, 1), (1, 1, 2), (2, 3, 3)), (2, 3)),
+        BoundQuery((3, TARGET, 5, TARGET), ((0, 1, 1), (2, 2, 1), (1, 0, 3)), (1, 3)),
+    ],
+)
+def test_tuples_are_likely_entities_that_links_join(beside, cqd, query, monkeypatch):
+    monkeypatch.setattr("biqe.models._search.BEAM", ENTITIES**2)
+    model = beside(predictor_dropout=1.0)
+    expected = every_tuple(model, cqd, query)
+    with torch.inference_mode():
+        (found,) = model.tuples(QuerySet.of([query]), 10)
+    np.testing.assert_allclose(found.scores, sorted(expected.values(), reverse=True)[:10], rtol=1e-3, atol=1e-3)
+    own = [expected[tuple(row)] for row in found.rows.tolist()]
+    np.testing.assert_allclose(found.scores, own, rtol=1e-3, atol=1e-3)
+
+
+def test_tuples_of_given_marginals_hold_nothing_impossible(beside):
+    query = BoundQuery((3, TARGET, TARGET), ((0, 0, 1), (1, 1, 2)), (1, 2))
+    model = beside(predictor_dropout=1.0)
+    marginals = scores(model, query).clone()
+    marginals[0, 4:], marginals[1, ::2] = -torch.inf, -torch.inf
+    (found,) = model.tuples(QuerySet.of([query]), 200, marginals)
+    assert sorted(map(tuple, found.rows.tolist())) == [(a, b) for a in range(4) for b in range(1, ENTITIES, 2)]
+
+
+def test_tuples_over_a_graph_that_has_grown_are_the_same(beside, cqd):
+    """A relation that is walked backwards has another number there."""
+    query = BoundQuery((3, TARGET, TARGET), ((0, RELATIONS, 1), (1, RELATIONS + 1, 2)), (1, 2))
+    names = [f"e{n}" for n in range(ENTITIES + 1)], [f"r{n}" for n in range(RELATIONS + 1)]
+    larger = Graph(Vocabulary(*names), as_triples([*GRAPH.triples.tolist(), (ENTITIES, RELATIONS, 3)]))
+    there = BoundQuery(query.nodes, ((0, RELATIONS + 1, 1), (1, RELATIONS + 2, 2)), query.targets)
+    for model in (beside(predictor_dropout=1.0, search=0.5), cqd):
+        wide = grown(model, larger)
+        with torch.inference_mode():
+            (expected,) = model.tuples(QuerySet.of([query]), 5)
+            marginals = wide.scores(wide.encoder(QuerySet.of([there])))
+            for (found,) in (wide.tuples(QuerySet.of([there]), 5), wide.tuples(QuerySet.of([there]), 5, marginals)):
+                np.testing.assert_array_equal(found.rows, expected.rows)
+                np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4, atol=1e-4)
+
+
+def test_there_are_no_tuples_without_links_or_without_constants(beside, make_model):
+    query = BoundQuery((3, TARGET, TARGET), ((0, 0, 1), (1, 1, 2)), (1, 2))
+    assert make_model().eval().tuples(QuerySet.of([query]), 5) is None
+    nothing_given = BoundQuery((TARGET, TARGET), ((0, 0, 1),), (0, 1))
+    assert beside(predictor_dropout=1.0).tuples(QuerySet.of([nothing_given]), 5) is None
 
 
 @pytest.mark.parametrize(

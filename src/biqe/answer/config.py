@@ -8,7 +8,7 @@ from numbers import Integral
 from biqe.errors import InvalidOption
 
 MODES = ("both", "known", "predicted")
-JOINT = ("beam", "blended", "product", "rescored")
+JOINT = ("beam", "blended", "linked", "product", "rescored")
 """Ways to find tuples for several targets, the usual one first; joint.py says what they are."""
 WIDTH = 20
 """Tuples that a beam keeps after each target, unless told otherwise."""
@@ -28,7 +28,8 @@ class AskConfig:
     """Predicted rows below this probability are left out."""
     joint: str | None = None
     """How tuples for several targets are ranked: beam (one target after the other), blended (the same, and what the
-    whole query says of each), product (all at once) or rescored (the beam's, weighed several ways). None: as when the
+    whole query says of each), linked (entities that are likely and links that are true, for models that have links),
+    product (all at once) or rescored (the beam's, weighed several ways). None: as when the
     model's probabilities were calibrated, else beam."""
     width: int = WIDTH
     """Tuples that the beam keeps after each target."""

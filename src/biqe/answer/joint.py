@@ -1,6 +1,6 @@
 """Tuples for all targets of a query at once, ranked by their joint probability.
 
-A model gives each target a distribution of its own. Four ways to make tuples of them:
+A model gives each target a distribution of its own. Five ways to make tuples of them:
 
 product    p(river) p(city): one model call; the best river beside the best city, whether they go together or not.
 beam       p(river) p(city | river): fill one target, ask again with that entity in its place, and go on. The surest
@@ -9,6 +9,9 @@ beam       p(river) p(city | river): fill one target, ask again with that entity
 blended    p(river) sqrt(p(city) p(city | river)): the beam, but what it goes on with is the geometric mean of what the
            whole query says of the city and what the filled one says. Once the river is there, the model is asked about
            the rest of the query alone, and what else it knew of the city is lost to the beam.
+linked     p(river) p(city) t(city, river): the model's own search, for models with links inside (cqd, or biqe with a
+           link predictor); t is how true the links between them are. Other models, and queries that cannot be
+           searched, get the beam. See linked.py.
 rescored   the tuples that either of them finds, ranked by the geometric mean of several ways to write the joint
            probability: the beam's order of targets, the reverse order, and each target given all others. They would be
            equal if the model's conditional distributions fitted together; they are learnt, and do so only roughly.
@@ -26,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.answer.config import JOINT, WIDTH, AskConfig
+from biqe.answer.linked import linked
 from biqe.answer.predicted import Predictor
 from biqe.answer.ranked import Excluded, Listed, Ranked, Tuples, product
 from biqe.answer.refill import CONTEXTS, Question, Refiller, Reply, Scores, Template, answered, parts
@@ -51,7 +55,7 @@ class Joint:
     """How tuples are found."""
 
     decode: str = JOINT[0]
-    """beam, blended, product or rescored."""
+    """beam, blended, linked, product or rescored."""
     width: int = WIDTH
     """Tuples that the beam keeps after each target."""
     injective: bool = False
@@ -173,6 +177,10 @@ def _decoding(
     excluded = Listed(exclude) if isinstance(exclude, np.ndarray) else exclude
     if joint.decode == "product":
         return product(marginals, excluded, count=count, injective=joint.injective)
+    if joint.decode == "linked" and len(query.targets) > 1:
+        own = linked(predictor, query, marginals, excluded, count=count, injective=joint.injective)
+        if own is not None:
+            return own
     refiller = Refiller(predictor, query, joint.context)
     wanted = max(count, joint.width) if joint.decode == "rescored" else count
     found, order = yield from _beam(predictor, query, refiller, marginals, excluded, wanted, joint)

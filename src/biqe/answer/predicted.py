@@ -76,6 +76,19 @@ class Predictor:
         order = selected_rows(prepared)
         return scores if order == list(range(len(order))) else scores[order]
 
+    def tuples(
+        self, prepared: BoundQuery, marginals: NDArray[np.float32], count: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64]] | None:
+        """The ``count`` best (n, T) rows that the model finds by itself, and their scores; None where it finds none so.
+        ``marginals`` are the (T, E) log-probabilities of the targets."""
+        import torch
+
+        order = selected_rows([prepared])
+        by_node = np.ascontiguousarray(marginals[np.argsort(order)])
+        with torch.inference_mode():
+            found = self.model.tuples(QuerySet.of([prepared]), count, torch.from_numpy(by_node))
+        return None if found is None else (found[0].rows[:, order], found[0].scores)
+
     def permits(self, query: BoundQuery, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
         """(n,) which (n, targets) rows of ``query`` this predictor may propose: all of them."""
         return np.ones(len(rows), bool)

@@ -234,6 +234,9 @@ class QueryModel(nn.Module, ABC):
     def use_graph(self, graph: Graph) -> None:
         """Told once, before answering, which triples are known. Models that use only what they learnt ignore it."""
 
-    def tuples(self, queries: QuerySet, count: int) -> list[Tuples] | None:
-        """Joint answers of each query where the model ranks tuples by itself; None where it ranks targets only."""
+    def tuples(self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None) -> list[Tuples] | None:
+        """Joint answers of each query where the model ranks tuples by itself; None where it ranks targets only.
+
+        ``marginals`` are what ``scores`` says of the targets, where that is known already; entities that it holds
+        impossible stand in no tuple."""
         return None

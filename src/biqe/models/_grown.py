@@ -66,13 +66,17 @@ class GrownModel(QueryModel):
         return relation if relation < self.relation_count else relation - self.relation_count + self.seen[1]
 
     def encode(self, queries: QuerySet) -> Encoded:
+        return self.model.encode(self._own(queries))
+
+    def _own(self, queries: QuerySet) -> QuerySet:
+        """The queries with the model's ids."""
         relation = queries.edges[:, 1]
         entities, relations = self.seen
         if (queries.nodes >= entities).any() or (relation % self.relation_count >= relations).any():
             raise UnsupportedQuery("a query names what is newer than the model", hint=HINT)
         edges = queries.edges.copy()
         edges[:, 1] = np.where(relation < self.relation_count, relation, relation - self.relation_count + relations)
-        return self.model.encode(replace(queries, edges=edges))
+        return replace(queries, edges=edges)
 
     def scores(self, batch: Any) -> torch.Tensor:
         return self._widened(self.model.scores(batch))
@@ -98,8 +102,10 @@ class GrownModel(QueryModel):
     def looks_at_graph(self) -> bool:
         return self.model.looks_at_graph
 
-    def tuples(self, queries: QuerySet, count: int) -> list[Tuples] | None:
-        return self.model.tuples(queries, count)
+    def tuples(self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None) -> list[Tuples] | None:
+        return self.model.tuples(
+            self._own(queries), count, None if marginals is None else marginals[:, : self.seen[0]].contiguous()
+        )
 
 
 class _LookingModel(GrownModel):

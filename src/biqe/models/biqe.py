@@ -37,6 +37,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -44,7 +45,7 @@ from torch import nn
 from biqe.errors import InvalidOption, TooManyPaths
 from biqe.graph.knowledge_graph import Graph
 from biqe.models._complex import ComplEx
-from biqe.models._contract import Paper, QueryModel, Support, Trace, refuse_unknown
+from biqe.models._contract import Paper, QueryModel, Support, Trace, Tuples, refuse_unknown
 from biqe.models._cqd.structures import StructuredQueries
 from biqe.models._cqd.structures import support as solved
 from biqe.models._dropout import PooledDropout
@@ -532,9 +533,20 @@ class BiQE(QueryModel):
         """(V, E) the encoder's distributions ``own``, pooled with those that a search over links finds."""
         if batch.structured is None:
             return own
+        return pooled(own, self._link_search().log_probabilities(batch.structured()), self.config.search)
+
+    def _link_search(self) -> LinkSearch:
         if self._search is None:
             self._search = LinkSearch(self.predictor, self._graph)
-        return pooled(own, self._search.log_probabilities(batch.structured()), self.config.search)
+        return self._search
+
+    def tuples(self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None) -> list[Tuples] | None:
+        """With a link predictor inside: tuples of entities that the encoder expects and that its links join."""
+        if not self.config.predictor_rank or not all(solved(query, self.name) for query in queries):
+            return None
+        own = self.scores(self.encoder(queries)) if marginals is None else marginals
+        structured = StructuredQueries(queries, self.entity_count, self.relation_count, self.name)
+        return self._link_search().tuples(structured.batch(np.arange(len(queries))), count, own)
 
 
 def _complex_of(predictor: QueryModel) -> ComplEx:

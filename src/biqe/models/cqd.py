@@ -24,7 +24,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
 from biqe.errors import InvalidOption, UnsupportedQuery, VocabularyMismatch
@@ -32,10 +31,10 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.models._complex import ComplEx
 from biqe.models._contract import Paper, QueryModel, Support, Tuples, refuse_unknown
 from biqe.models._cqd import links
-from biqe.models._cqd.beam import joint_beams
+from biqe.models._cqd.beam import joint_beams, joint_tuples
 from biqe.models._cqd.continuous import continuous_marginals
 from biqe.models._cqd.links import KnownLinks, Links
-from biqe.models._cqd.max_product import tree_marginals
+from biqe.models._cqd.max_product import nothing_said, tree_marginals
 from biqe.models._cqd.structures import Batch, Group, StructuredQueries, support
 from biqe.query.bound import BoundQuery
 from biqe.query.queryset import QuerySet
@@ -223,21 +222,20 @@ class CQD(QueryModel):
             return tree_marginals(group, self._links(), config.t_norm, config.beam)
         return joint_beams(group, self._links(), config.t_norm, config.beam).marginals
 
-    def tuples(self, queries: QuerySet, count: int) -> list[Tuples]:
+    def tuples(self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None) -> list[Tuples]:
         """The best joint answers of each query that a beam over all variables finds, at most ``count``, all different;
-        hidden variables are maximised out. Always by beam: vectors name no entities."""
+        hidden variables are maximised out. Always by beam: vectors name no entities. Of ``marginals``, which come from
+        the same links, only what is impossible counts."""
         if count < 1:
             raise InvalidOption(f"the number of tuples must be at least 1. Got {count}")
-        found: list[Tuples] = [Tuples(np.zeros((0, 0), np.int32), np.zeros(0))] * len(queries)
+        config = self.config
+        beside = (
+            None if marginals is None else torch.where(marginals.isneginf(), -torch.inf, nothing_said(config.t_norm))
+        )
         with torch.no_grad():
-            for group in self.encoder(queries).groups:
-                beams = joint_beams(group, self._links(), self.config.t_norm, max(self.config.beam, count))
-                columns = [group.structure.order.index(target) for target in group.structure.targets]
-                states, truths = beams.states[:, :count, columns].numpy(), beams.truth[:, :count].numpy()
-                for query, rows, truth in zip(group.queries.tolist(), states, truths, strict=True):
-                    real = np.isfinite(truth)
-                    found[query] = Tuples(rows[real].astype(np.int32), truth[real].astype(np.float64))
-        return found
+            return joint_tuples(
+                self.encoder(queries), self._links(), config.t_norm, max(config.beam, count), count, beside
+            )
 
 
 MODEL = CQD

@@ -4,17 +4,22 @@ A beam goes through the variables, each after those that lead to it. A state is 
 far; its truth is the t-norm of the links so far. Every state is continued by every entity, and the ``width`` best
 are kept. Two states that agree on all targets and on all variables that still lead on can only be continued alike,
 so the better one is kept: hidden variables are maximised out as soon as that is possible.
+
+What else is known of the targets may go ``beside`` the links: a (V, E) table of logarithms that are added wherever a
+target is filled.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from biqe.models._contract import Tuples
 from biqe.models._cqd.links import Links
 from biqe.models._cqd.max_product import CHUNK_BYTES, after_the_best, best, combine, constants, link_table, nothing_said
-from biqe.models._cqd.structures import Group, Structure
+from biqe.models._cqd.structures import Batch, Group, Structure
 
 SPARE = 4
 """So many times the width are looked at where some of them may prove to be equal."""
@@ -37,22 +42,57 @@ class Beams:
 def joint_beams(group: Group, links: Links, t_norm: str, width: int) -> Beams:
     """The best assignments of each query of a group. Exact where ``width`` exceeds the number of assignments of all
     variables but the last."""
-    size = max(1, CHUNK_BYTES // (4 * links.entity_count * min(width, links.entity_count)))
-    parts = [_search(part, links, t_norm, width) for part in group.chunks(size)]
+    parts = [_search(part, links, t_norm, width) for part in group.chunks(_chunk_size(links, width))]
     return Beams(*(torch.cat([getattr(part, name) for part in parts]) for name in ("states", "truth", "marginals")))
 
 
-def _search(group: Group, links: Links, t_norm: str, width: int) -> Beams:
+def joint_tuples(
+    batch: Batch, links: Links, t_norm: str, width: int, count: int, beside: torch.Tensor | None = None
+) -> list[Tuples]:
+    """The ``count`` best tuples of the targets of each query, all different, from a beam of ``width`` states."""
+    queries = sum(len(group) for group in batch.groups)
+    found = [Tuples(np.zeros((0, 0), np.int32), np.zeros(0))] * queries
+    for group in batch.groups:
+        order = group.structure.order
+        columns = [order.index(target) for target in group.structure.targets]
+        for part in group.chunks(_chunk_size(links, width)):
+            *_, states, total = _all_but_last(part, links, t_norm, width, beside)
+            states, truth = _kept(part.structure, len(order) - 1, states, total, max(width, count))
+            states, truth = states[:, :count], truth[:, :count]
+            for query, rows, own in zip(
+                part.queries.tolist(), states[:, :, columns].numpy(), truth.numpy(), strict=True
+            ):
+                real = np.isfinite(own)
+                found[query] = Tuples(rows[real].astype(np.int32), own[real].astype(np.float64))
+    return found
+
+
+def _chunk_size(links: Links, width: int) -> int:
+    return max(1, CHUNK_BYTES // (4 * links.entity_count * min(width, links.entity_count)))
+
+
+def _all_but_last(
+    group: Group, links: Links, t_norm: str, width: int, beside: torch.Tensor | None = None
+) -> tuple[dict[int, torch.Tensor], torch.Tensor, torch.Tensor]:
+    """What each variable may be when it is filled, (b, E); the states of all variables but the last; and the truth of
+    every state continued by every entity, (b, s, E)."""
     order = group.structure.order
     states = torch.zeros(len(group), 1, 0, dtype=torch.int64)
     truth = torch.full((len(group), 1), nothing_said(t_norm))
     first: dict[int, torch.Tensor] = {}
-    for place, node in enumerate(order[:-1]):
+    for place, node in enumerate(order):
         total = _continued(group, node, states, truth, links, t_norm)
+        if beside is not None and node in group.structure.targets:
+            total = combine(t_norm, total, beside[group.rows[:, group.structure.targets.index(node)]].unsqueeze(1))
         first[node] = total.amax(1)
-        states, truth = _kept(group.structure, place, states, total, width)
-    total = _continued(group, order[-1], states, truth, links, t_norm)
-    first[order[-1]] = total.amax(1)
+        if place + 1 < len(order):
+            states, truth = _kept(group.structure, place, states, total, width)
+    return first, states, total
+
+
+def _search(group: Group, links: Links, t_norm: str, width: int) -> Beams:
+    order = group.structure.order
+    first, states, total = _all_but_last(group, links, t_norm, width)
     completed = total.amax(2)  # (b, s) the truth of each state with the best last entity
     marginals = [
         first[target]
