@@ -161,7 +161,11 @@ def test_excluded_tuples_are_left_out_and_leave_no_gap(toy, seed, exclude, width
     rows = list(map(tuple, found.tuples.tolist()))
     assert len(set(rows)) == len(rows)
     assert not set(rows) & exclude
-    if width >= 4 or way not in ("beam", "blended", "linked"):  # every value of the first target survives the first step
+    if width >= 4 or way not in (
+        "beam",
+        "blended",
+        "linked",
+    ):  # every value of the first target survives the first step
         assert len(rows) == 16 - len(exclude)
 
 

@@ -191,12 +191,13 @@ def as_written_before(places, table, name):
     """The result and the run of a job as they were when defaults were no part of their settings."""
     (job,) = expand(table, only=name)
     runs = places.work / "runs"
-    (runs / job.run_name).rename(runs / job.older_run_name)
+    older = runs / job.run_pattern.replace("????????", "01234567")
+    (runs / job.run_name).rename(older)
     path = results.path_of(places.results, job)
     data = json.loads(path.read_text())
     data["settings"] |= {"model_config": dict(job.recipe.model_config), "train": dict(job.recipe.train)}
     path.write_text(json.dumps(data))
-    return path, runs / job.older_run_name
+    return path, older
 
 
 def test_older_results_and_runs_are_found(toy_recipes, registry, places, remembers, monkeypatch):
@@ -450,3 +451,23 @@ def test_what_a_recipe_starts_from_is_trained_first(toy_recipes, registry, place
     (ours,) = view(recipes.load("toy"), [found]).blocks[0].ours
     assert " of cqd, " in layout.cost(ours), "the time of both is told"
     assert [path.stem for path in places.results.rglob("*.json")] == ["seed-0"], "what others start from has no row"
+
+
+def test_a_sample_of_the_queries_shares_the_training_and_says_what_it_is(toy_recipes, registry, places, remembers):
+    table = toy_recipes(one="toy-cq")
+    assert run(table, places, remembers(), sample=3) == {"toy/one/seed-0-sample-3": "done"}
+    few = layout.to_text(view(table, results.read_all(places.results)[0]))
+    assert "3 queries of each shape" in " ".join(few.split())
+    watcher = remembers()
+    assert run(table, places, watcher) == {"toy/one/seed-0": "done"}
+    assert ("doing", "training") not in watcher.told
+    few, all_ = (results.read(places.results / f"toy/one/{name}.json") for name in ("seed-0-sample-3", "seed-0"))
+    ranked = [next(iter(found.reports.values()))["counts"]["queries"] for found in (few, all_)]
+    assert ranked[0] < ranked[1]
+    (block,) = view(table, [few, all_]).blocks
+    assert len(block.ours) == 2 and block.real.settings["sample"] is None
+
+
+def test_a_sample_of_nothing_is_refused(toy_recipes):
+    with pytest.raises(InvalidOption, match="sample must be at least 1. Got 0"):
+        expand(toy_recipes(one="toy-cq"), sample=0)

@@ -139,7 +139,7 @@ def test_defaults_are_part_of_what_is_averaged_and_of_the_run(monkeypatch):
     monkeypatch.setattr(gqe.GQE, "train_defaults", {**gqe.GQE.train_defaults, "learning_rate": 1.0})
     after = gqe_job()
     assert after.digest != before.digest and after.run_name != before.run_name
-    assert after.older_run_name == before.older_run_name
+    assert after.run_pattern == before.run_pattern
 
 
 def test_what_it_starts_from_is_part_of_it_with_its_defaults(monkeypatch):

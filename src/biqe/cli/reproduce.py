@@ -28,6 +28,9 @@ def reproduce(
     minutes: Annotated[
         float | None, typer.Option(help="Train each for so long, not as its recipe says.", show_default=False)
     ] = None,
+    sample: Annotated[
+        int | None, typer.Option(help="Rank so many queries of each shape, not all.", show_default=False)
+    ] = None,
     split: Annotated[str, typer.Option(help="valid, or test where there are test queries.")] = "valid",
     data: Annotated[
         Path | None, typer.Option(help="Folder of benchmark files; else BIQE_DATA.", show_default=False)
@@ -45,9 +48,13 @@ def reproduce(
         biqe reproduce q2b-fb15k237 --seeds 3
         biqe reproduce q2b-fb15k237 --seeds 3 --resume
         biqe reproduce bio --only gqe --minutes 10 --dry-run
+        biqe reproduce q2b-nell995 --only cqd --sample 1000
 
     Tables: q2b-fb15k237, q2b-nell995, cq-fb15k237, paths-fb15k237, cq-wn18rr, paths-wn18rr, bio, positions,
     no-future, attention, statistics.
+
+    Slow models rank large sets for hours; --sample ranks some queries of each shape, drawn by seed, and the table says
+    so.
 
     Stop it at any moment, with Ctrl-C or worse; --resume goes on in the middle of a training. A job that fails keeps
     its reason in the table, and the others go on.
@@ -56,7 +63,7 @@ def reproduce(
     from biqe.reproduce import recipe as recipes
 
     chosen = recipes.load(table)
-    listed = jobs.expand(chosen, seeds=seeds, only=only, quick=quick, split=split, minutes=minutes)
+    listed = jobs.expand(chosen, seeds=seeds, only=only, quick=quick, split=split, minutes=minutes, sample=sample)
     if dry_run:
         _show_plan(listed, results, as_json=json)
         return
@@ -75,8 +82,8 @@ def reproduce(
         states = run_table(chosen, listed, places, resume=resume, watcher=watcher)
     except KeyboardInterrupt:
         given = {"--seeds": (seeds, 1), "--only": (only, None), "--minutes": (minutes, None),
-                 "--split": (split, "valid"), "--data": (data, None), "--work": (work, WORK),
-                 "--results": (results, RESULTS)}  # fmt: skip
+                 "--sample": (sample, None), "--split": (split, "valid"), "--data": (data, None),
+                 "--work": (work, WORK), "--results": (results, RESULTS)}  # fmt: skip
         words = [f" {option} {value}" for option, (value, usual) in given.items() if value != usual]
         again = f"biqe reproduce {table}{' --quick' if quick else ''}{''.join(words)} --resume"
         err.print(f"what was done is kept; go on with: {again}", soft_wrap=True)

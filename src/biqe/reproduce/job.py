@@ -27,6 +27,8 @@ class Job:
     split: str = "valid"
     minutes: float | None = None
     """A training time other than the recipe's."""
+    most: int | None = None
+    """Queries of each shape that are ranked, at most; None ranks all."""
 
     @property
     def name(self) -> str:
@@ -35,6 +37,7 @@ class Job:
         parts += ["quick"] if self.quick else []
         parts += [self.split] if self.split != "valid" else []
         parts += [f"{self.minutes:g}min"] if self.minutes is not None else []
+        parts += [f"sample-{self.most}"] if self.most is not None else []
         return f"{self.recipe.table}/{self.recipe.name}/{'-'.join(parts)}"
 
     @property
@@ -45,7 +48,8 @@ class Job:
     @property
     def sample(self) -> int | None:
         """Queries of each shape that are ranked, at most."""
-        return self.recipe.quick.sample if self.quick else None
+        quick = self.recipe.quick.sample if self.quick else None
+        return min((most for most in (quick, self.most) if most is not None), default=None)
 
     @cached_property
     def model_config(self) -> dict[str, Any]:
@@ -110,27 +114,16 @@ class Job:
     @property
     def run_name(self) -> str:
         """Folder of the training run. Jobs that want the same training share it, whatever they do afterwards."""
-        return self._run_name(self.run_settings)
+        return self._run_name(digest(self.run_settings))
 
     @property
-    def older_run_name(self) -> str:
-        """What the folder was called when defaults were no part of the name. See steps.run_folder."""
-        return self._run_name(self._given)
+    def run_pattern(self) -> str:
+        """What the folder may have been called when there were other settings. See steps.run_folder."""
+        return self._run_name("?" * 8)
 
-    def _run_name(self, settings: Mapping[str, Any]) -> str:
+    def _run_name(self, digits: str) -> str:
         quick = "-quick" if self.quick else ""
-        return f"{self.recipe.benchmark}-{self.recipe.model}-{digest(settings)}-seed-{self.seed}{quick}"
-
-    @property
-    def _given(self) -> dict[str, Any]:
-        """What decides the trained model, without defaults."""
-        return {
-            "benchmark": self.recipe.benchmark,
-            "model": self.recipe.model,
-            "model_config": self.model_config,
-            "train": self.train,
-            "start_from": None if self.before is None else self.before._given,
-        }
+        return f"{self.recipe.benchmark}-{self.recipe.model}-{digits}-seed-{self.seed}{quick}"
 
 
 def all_options(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,6 +185,7 @@ def expand(
     quick: bool = False,
     split: str = "valid",
     minutes: float | None = None,
+    sample: int | None = None,
 ) -> list[Job]:
     """The jobs of a table: each recipe, or ``only`` one, with seeds 0, 1, ...; all recipes of a seed together, so
     that an interrupted queue has whole columns first. What is not trained is done once."""
@@ -201,9 +195,11 @@ def expand(
         raise InvalidOption(f"split must be one of {', '.join(SPLITS)}. Got {split!r}")
     if minutes is not None and not minutes > 0:
         raise InvalidOption(f"minutes must be above 0. Got {minutes:g}")
+    if sample is not None and sample < 1:
+        raise InvalidOption(f"sample must be at least 1. Got {sample}")
     recipes = table.recipes if only is None else (table.recipe(only),)
     return [
-        Job(recipe, seed, quick, split, minutes if recipe.model is not None else None)
+        Job(recipe, seed, quick, split, *((minutes, sample) if recipe.model is not None else (None, None)))
         for seed in range(seeds)
         for recipe in recipes
         if seed == 0 or recipe.model is not None

@@ -93,6 +93,8 @@ def cost(ours: Ours) -> str:
         parts += [f"after {minutes(ours.before_seconds)} of {first}"]
     parts += [f"{ours.peak_mib:,} MiB"] if ours.peak_mib else []
     parts += [f"{ours.settings['split']} split"] if ours.settings.get("split") and ours.budget else []
+    if ours.settings.get("sample") and not ours.quick:
+        parts += [f"{ours.settings['sample']:,} queries of each shape"]
     if ours.filter_negatives is not None:
         parts += [f"filter_negatives={str(ours.filter_negatives).lower()}"]
     return ("quick: " if ours.quick else "ours: ") + ", ".join(parts)

@@ -15,7 +15,7 @@ from biqe.models.store import LoadedModel
 from biqe.reproduce.job import Job, recorded
 from biqe.train import checkpoint, session
 from biqe.train.loop import Listener
-from biqe.train.run import Run
+from biqe.train.run import Run, is_run_folder
 
 if TYPE_CHECKING:
     from biqe.benchmarks import OpenBenchmark
@@ -145,17 +145,22 @@ def train(job: Job, desk: Desk) -> Trained:
 def run_folder(job: Job, work: Path, before: Path | None = None) -> Path:
     """Folder of the job's training run. ``before`` is that of the run that it starts from.
 
-    Runs were once named by what the recipe gives alone. Such a folder is taken where run.json says that it was trained
-    with today's defaults.
+    Names hold all settings, so runs of a program that had fewer of them have other names. Such a folder is taken where
+    run.json says that it was trained with what the recipe asks for, and today's defaults.
     """
-    folder, older = work / "runs" / job.run_name, work / "runs" / job.older_run_name
-    if folder.exists() or not (older / "run.json").exists():
+    folder = work / "runs" / job.run_name
+    if folder.exists():
         return folder
-    record = Run.open(older).record
-    held = recorded(job.run_settings | {"model_config": record["model_config"], "train": record["train"]}, {})
-    first = record.get("start_from")
-    same_start = (None if first is None else Path(first).name) == (None if before is None else before.name)
-    return older if same_start and held == job.run_settings else folder
+    for other in sorted((work / "runs").glob(job.run_pattern)):
+        if not is_run_folder(other):
+            continue
+        record = Run.open(other).record
+        held = recorded(job.run_settings | {"model_config": record["model_config"], "train": record["train"]}, {})
+        first = record.get("start_from")
+        same_start = (None if first is None else Path(first).name) == (None if before is None else before.name)
+        if same_start and held == job.run_settings:
+            return other
+    return folder
 
 
 def is_finished(folder: Path) -> bool:

@@ -57,7 +57,10 @@ class Block:
     @property
     def real(self) -> Ours | None:
         """Our figures by the recipe as it stands, or, where there are none, by other defaults, budget or split."""
-        done = [ours for ours in self.ours if not ours.quick]
+        # Where all queries were ranked, a sample of them says nothing more.
+        done = sorted(
+            (ours for ours in self.ours if not ours.quick), key=lambda ours: bool(ours.settings.get("sample"))
+        )
         if len(done) < 2:
             return next(iter(done), None)
         today, given = Job(self.recipe, 0).run_settings.items(), dict(self.recipe.train).items()
