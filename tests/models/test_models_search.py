@@ -1,8 +1,6 @@
-"""biqe beside a search over links: the mean of two opinions, each of which is checked against the model it is."""
+"""biqe beside a search over links: assignments weighed by encoder and links, checked enumerated."""
 
 from __future__ import annotations
-
-import itertools
 
 import numpy as np
 import pytest
@@ -67,16 +65,43 @@ def scores(model, *queries):
         return model.scores(model.encoder(QuerySet.of(queries)))
 
 
+def assignments(model, cqd, query, weight):
+    """(n, targets) entities of the targets in every assignment of all variables, and (n,) its weight, enumerated."""
+    own = dict(zip(sorted(query.targets), scores(model.without_search(), query), strict=True))
+    variables = [node for node, value in enumerate(query.nodes) if value < 0]
+    every = torch.cartesian_prod(*[torch.arange(ENTITIES)] * len(variables)).view(-1, len(variables))
+    at = {node: every[:, variables.index(node)] if value < 0 else torch.full((len(every),), value)
+          for node, value in enumerate(query.nodes)}  # fmt: skip
+    total = (1 - weight) * sum(own[node][at[node]] for node in own)
+    with torch.inference_mode():
+        for s, relation, o in query.edges:
+            truth = cqd._links().to_all(torch.arange(ENTITIES), torch.full((ENTITIES,), relation))
+            total = total + weight * truth[at[s], at[o]]
+    return torch.stack([at[node] for node in own], 1), total
+
+
 @pytest.mark.parametrize("mask_average", ["hidden", "probability"])
 @pytest.mark.parametrize("predictor_dropout", [0.5, 1.0])
-def test_it_is_the_geometric_mean_of_encoder_and_cqd(beside, cqd, mask_average, predictor_dropout):
-    model = beside(mask_average=mask_average, predictor_dropout=predictor_dropout)
-    encoder, search = scores(model, *QUERIES), torch.log_softmax(scores(cqd, *QUERIES), 1)
+@pytest.mark.parametrize("query", QUERIES)
+def test_scores_are_those_of_the_best_assignment(beside, cqd, mask_average, predictor_dropout, query):
+    model = beside(mask_average=mask_average, predictor_dropout=predictor_dropout, search_beam=ENTITIES)
+    for weight in (0.25, 0.7, 1.0):
+        rows, total = assignments(model, cqd, query, weight)
+        best = torch.full((rows.shape[1], ENTITIES), -torch.inf)
+        for target, entities in enumerate(rows.t()):
+            best[target].scatter_reduce_(0, entities, total, "amax")
+        found = scores(model.solving(search=weight), query)
+        torch.testing.assert_close(found, torch.log_softmax(best, 1), rtol=1e-3, atol=1e-3)
+
+
+def test_for_one_target_it_is_the_geometric_mean_of_encoder_and_cqd(beside, cqd):
+    model = beside(search_beam=ENTITIES)
+    encoder, search = scores(model, *QUERIES[:3]), torch.log_softmax(scores(cqd, *QUERIES[:3]), 1)
     for weight in (0.25, 1.0):
         mean = encoder.exp() ** (1 - weight) * search.exp() ** weight
-        found = scores(model.solving(search=weight), *QUERIES)
+        found = scores(model.solving(search=weight), *QUERIES[:3])
         torch.testing.assert_close(found.exp(), mean / mean.sum(1, keepdim=True), rtol=1e-3, atol=1e-6)
-    torch.testing.assert_close(scores(model.solving(search=0.0), *QUERIES), encoder)
+    torch.testing.assert_close(scores(model.solving(search=0.0), *QUERIES[:3]), encoder)
 
 
 def test_a_query_scores_the_same_alone_and_among_others(beside):
@@ -145,26 +170,11 @@ def test_rings_are_searched_by_beam(beside, cqd):
     ring = BoundQuery((3, HIDDEN, HIDDEN, TARGET), ((0, 0, 1), (0, 1, 2), (1, 2, 3), (2, 3, 3)), (3,))
     model = beside(predictor_dropout=1.0)
     torch.testing.assert_close(
-        scores(model.solving(search=1.0), ring), torch.log_softmax(scores(cqd, ring), 1), rtol=1e-4, atol=1e-4
+        scores(model.solving(search=1.0, search_beam=64), ring),
+        torch.log_softmax(scores(cqd, ring), 1),
+        rtol=1e-4,
+        atol=1e-4,
     )
-
-
-def every_tuple(model, cqd, query):
-    """{entities of the targets: score} by enumeration, the best of hidden variables."""
-    own = dict(zip(sorted(query.targets), scores(model, query), strict=True))
-    variables = [node for node, value in enumerate(query.nodes) if value < 0]
-    table = {}
-    with torch.inference_mode():
-        for _, relation, _ in query.edges:
-            table[relation] = cqd._links().to_all(torch.arange(ENTITIES), torch.full((ENTITIES,), relation))
-    found = {}
-    for values in itertools.product(range(ENTITIES), repeat=len(variables)):
-        at = {**dict(enumerate(query.nodes)), **dict(zip(variables, values, strict=True))}
-        score = sum(float(own[node][at[node]]) for node in own)
-        score += sum(float(table[r][at[s], at[o]]) for s, r, o in query.edges)
-        key = tuple(at[node] for node in own)
-        found[key] = max(score, found.get(key, -1e9))
-    return found
 
 
 @pytest.mark.parametrize(
@@ -175,10 +185,14 @@ def every_tuple(model, cqd, query):
         BoundQuery((3, TARGET, 5, TARGET), ((0, 1, 1), (2, 2, 1), (1, 0, 3)), (1, 3)),
     ],
 )
-def test_tuples_are_likely_entities_that_links_join(beside, cqd, query, monkeypatch):
-    monkeypatch.setattr("biqe.models._search.BEAM", ENTITIES**2)
-    model = beside(predictor_dropout=1.0)
-    expected = every_tuple(model, cqd, query)
+@pytest.mark.parametrize("search", [0.0, 0.3, 1.0])
+def test_tuples_are_likely_entities_that_links_join(beside, cqd, query, search, monkeypatch):
+    monkeypatch.setattr("biqe.models._search.TUPLE_BEAM", ENTITIES**2)
+    model = beside(predictor_dropout=1.0, search=search)
+    rows, total = assignments(model, cqd, query, search or 0.5)
+    expected = {}
+    for row, weight in zip(map(tuple, rows.tolist()), total.tolist(), strict=True):
+        expected[row] = max(weight, expected.get(row, -np.inf))
     with torch.inference_mode():
         (found,) = model.tuples(QuerySet.of([query]), 10)
     np.testing.assert_allclose(found.scores, sorted(expected.values(), reverse=True)[:10], rtol=1e-3, atol=1e-3)
@@ -186,9 +200,10 @@ def test_tuples_are_likely_entities_that_links_join(beside, cqd, query, monkeypa
     np.testing.assert_allclose(found.scores, own, rtol=1e-3, atol=1e-3)
 
 
-def test_tuples_of_given_marginals_hold_nothing_impossible(beside):
+@pytest.mark.parametrize("search", [0.0, 0.3, 1.0])
+def test_tuples_of_given_marginals_hold_nothing_impossible(beside, search):
     query = BoundQuery((3, TARGET, TARGET), ((0, 0, 1), (1, 1, 2)), (1, 2))
-    model = beside(predictor_dropout=1.0)
+    model = beside(predictor_dropout=1.0, search=search)
     marginals = scores(model, query).clone()
     marginals[0, 4:], marginals[1, ::2] = -torch.inf, -torch.inf
     (found,) = model.tuples(QuerySet.of([query]), 200, marginals)
@@ -223,6 +238,7 @@ def test_there_are_no_tuples_without_links_or_without_constants(beside, make_mod
     [
         ({"search": 1.5}, r"'search' of biqe must be in \[0, 1\]. Got 1.5"),
         ({"search": float("nan")}, "'search' of biqe must be in"),
+        ({"search_beam": 0}, "'search_beam' of biqe must be at least 1"),
         ({"layers": 1}, "'layers' of biqe cannot be changed after training"),
     ],
 )
@@ -238,8 +254,12 @@ def test_refuses_to_search_without_a_predictor(make_model):
         make_model().solving(search=0.5)
 
 
-def test_refuses_queries_that_name_no_entity(beside):
+def test_queries_that_name_no_entity_are_left_to_the_encoder(beside):
     nothing_given = BoundQuery((TARGET, TARGET), ((0, 0, 1),), (0, 1))
-    answer = beside(predictor_dropout=1.0, search=0.5).supports(nothing_given)
-    assert not answer and "starts at constants" in answer.reason
-    assert bool(torch.isfinite(scores(beside(predictor_dropout=1.0), nothing_given)).all())
+    model = beside(predictor_dropout=1.0, search=0.5)
+    assert model.supports(nothing_given)
+    alone = scores(model.without_search(), nothing_given)
+    torch.testing.assert_close(scores(model, nothing_given), alone, rtol=1e-4, atol=1e-4)
+    among = scores(model, QUERIES[0], nothing_given, QUERIES[1])
+    torch.testing.assert_close(among[1:3], alone, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(among[[0, 3]], scores(model, *QUERIES[:2]), rtol=1e-4, atol=1e-4)

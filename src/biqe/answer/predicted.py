@@ -45,8 +45,11 @@ class Predictor:
 
     @property
     def joint(self) -> str:
-        """How tuples are found unless told otherwise: as those that the probabilities were calibrated on."""
-        return JOINT[0] if self.calibration is None else self.calibration.decode
+        """How tuples are found unless told otherwise: as those that the probabilities were calibrated on; else by the
+        model itself, where it does that well."""
+        if self.calibration is not None:
+            return self.calibration.decode
+        return "linked" if getattr(self.model, "finds_tuples", False) else JOINT[0]
 
     def remark(self, joint: str | None, targets: int) -> str:
         """What a user has to know about the probabilities of tuples that were found so; '' where there is nothing."""

@@ -234,6 +234,11 @@ class QueryModel(nn.Module, ABC):
     def use_graph(self, graph: Graph) -> None:
         """Told once, before answering, which triples are known. Models that use only what they learnt ignore it."""
 
+    @property
+    def finds_tuples(self) -> bool:
+        """Whether rows of several targets are best found by ``tuples``."""
+        return False
+
     def tuples(self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None) -> list[Tuples] | None:
         """Joint answers of each query where the model ranks tuples by itself; None where it ranks targets only.
 

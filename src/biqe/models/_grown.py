@@ -102,6 +102,10 @@ class GrownModel(QueryModel):
     def looks_at_graph(self) -> bool:
         return self.model.looks_at_graph
 
+    @property
+    def finds_tuples(self) -> bool:
+        return self.model.finds_tuples
+
     def tuples(self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None) -> list[Tuples] | None:
         return self.model.tuples(
             self._own(queries), count, None if marginals is None else marginals[:, : self.seen[0]].contiguous()

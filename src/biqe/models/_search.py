@@ -1,18 +1,15 @@
-"""A second opinion on every target, from a search over the links of a predictor, pooled with the encoder's own.
+"""A second opinion, from a search over the links of a predictor: what is likely in each place, and what goes together.
 
-The encoder has read many queries and has one guess a target; CQD's search (``_cqd.max_product``) has read none, and
-follows the links of the query one by one. They err on different targets, and their weighted geometric mean
+The encoder has read many queries and has one guess a target; CQD's search (``_cqd``) has read none, and follows the
+links of the query one by one. They err on different targets. So an assignment of all variables is weighed by both,
 
-    p(e)  ~  encoder(e)^(1 - w)  search(e)^w                        w: ``search`` of the model's options
+    weight(a, b, c)  =  (encoder(a) encoder(b) encoder(c))^(1 - w)  truth(links of a, b, c)^w      w: ``search``
 
-ranks better than either of them. The search is made when queries are answered, and never while training.
+and a target's score for an entity is the weight of the best assignment with that entity in its place (max-marginals, as
+CQD's own). What the encoder says of one target thus helps to find another, and the entities that the search keeps of
+each variable are those that both think of: few of them are enough. Tuples are the best assignments themselves.
 
-Tuples of several targets are searched for as well: what the encoder says of each target stands beside the links
-between them,
-
-    score(a, b, c)  =  log encoder(a) + log encoder(b) + log encoder(c)  +  LINKS_WEIGHT sum over links of log truth
-
-so that a tuple is made of likely entities that go together.
+The search is made when queries are answered, and never while training.
 """
 
 from __future__ import annotations
@@ -29,39 +26,41 @@ from biqe.models._cqd.max_product import tree_marginals
 from biqe.models._cqd.structures import Batch
 from biqe.models._predictor import LinkPredictor
 
-BEAM = 64
-"""Entities kept of each variable that leads on to others."""
-LINKS_WEIGHT = 1.0
-"""What the truths of links count in a tuple, beside the encoder's own distributions."""
+TUPLE_BEAM = 64
+"""Partial tuples that are kept, at least."""
+EVEN = 0.5
+"""``search`` for tuples of a model that does not search otherwise."""
 LINK, T_NORM = "counted", "product"
 """How truths of links are made and joined; what cqd does unless told otherwise."""
 
 
 class LinkSearch:
-    """Max-marginals of targets under the links of a predictor; links of ``graph`` say how many tails a pair has."""
+    """Assignments under the links of a predictor; links of ``graph`` say how many tails a pair has."""
 
     def __init__(self, predictor: LinkPredictor, graph: Graph | None) -> None:
         self._links = Links(predictor, LINK, None if graph is None else KnownLinks(graph), known_is_sure=False)
 
     @torch.no_grad()
-    def log_probabilities(self, batch: Batch) -> torch.Tensor:
-        """(V, E), a row for each target in the order of the batch's queries and nodes."""
-        found = torch.empty(len(batch.targets.gold), self._links.entity_count)
+    def log_probabilities(self, batch: Batch, own: torch.Tensor, weight: float, beam: int) -> torch.Tensor:
+        """(V, E), a row for each target in the order of the batch's queries and nodes. ``own``, (V, E), is what the
+        encoder says; ``weight`` is that of the links, above 0; ``beam`` entities are kept of each variable."""
+        beside, found = _beside(own, weight), own / weight  # what stays there is what cannot be searched for
         for group in batch.groups:
             if group.structure.is_forest:
-                truths = tree_marginals(group, self._links, T_NORM, BEAM)
+                best = tree_marginals(group, self._links, T_NORM, beam, beside)
             else:
-                truths = joint_beams(group, self._links, T_NORM, BEAM).marginals
-            found[group.rows.flatten()] = truths.flatten(0, 1)
-        return torch.log_softmax(found, 1)
+                best = joint_beams(group, self._links, T_NORM, beam, beside).marginals
+            found[group.rows.flatten()] = best.flatten(0, 1)
+        return torch.log_softmax(found.mul_(weight), 1)
 
     @torch.no_grad()
-    def tuples(self, batch: Batch, count: int, own: torch.Tensor) -> list[Tuples]:
-        """The ``count`` best tuples of each query; ``own``, (V, E), is what the encoder says of each target."""
-        found = joint_tuples(batch, self._links, T_NORM, BEAM, count, own / LINKS_WEIGHT)
-        return [replace(tuples, scores=LINKS_WEIGHT * tuples.scores) for tuples in found]
+    def tuples(self, batch: Batch, count: int, own: torch.Tensor, weight: float, beam: int) -> list[Tuples]:
+        """The ``count`` best tuples of each query, with logarithms of their weights."""
+        found = joint_tuples(batch, self._links, T_NORM, max(beam, TUPLE_BEAM), count, _beside(own, weight))
+        return [replace(tuples, scores=weight * tuples.scores) for tuples in found]
 
 
-def pooled(own: torch.Tensor, other: torch.Tensor, weight: float) -> torch.Tensor:
-    """(V, E) logarithms of the normalised geometric mean of two distributions; ``weight`` is that of ``other``."""
-    return torch.log_softmax(torch.lerp(own, other, weight), 1)
+def _beside(own: torch.Tensor, weight: float) -> torch.Tensor:
+    """What stands beside the links, so that the whole times ``weight`` is the mean of both; what is impossible stays
+    so."""
+    return torch.where(own.isneginf(), own, own * ((1.0 - weight) / weight))

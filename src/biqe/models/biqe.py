@@ -27,7 +27,7 @@ how much they count:
 
 While training, the predictor is silent in a share of the batches, so that the encoder learns to do without; in all of
 them, and ever after, with ``predictor_dropout=1``. With ``search`` its links are searched, too, when queries are
-answered, and the encoder's distributions pooled with what is found (see _search.py).
+answered, beside the encoder's distributions (see _search.py).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from biqe.models._fused_loss import Expert, fused_soft_cross_entropy, repeat_row
 from biqe.models._plan import EncodedPlans, walkable
 from biqe.models._predictor import LinkPredictor, principal
 from biqe.models._sampled_softmax import EntitySampler, sampled_soft_cross_entropy
-from biqe.models._search import LinkSearch, pooled
+from biqe.models._search import EVEN, LinkSearch
 from biqe.models._sharded import Rows, SplitEmbedding
 from biqe.models._split_loss import split_soft_cross_entropy
 from biqe.models._token_batches import Batch, EncodedQueries, Places, relative_buckets
@@ -101,9 +101,11 @@ class Config:
     search: float = 0.0
     """How much a search over the predictor's links counts beside the encoder when queries are answered, from 0 (no
     search) to 1 (nothing else). Can be changed after training, which never searches."""
+    search_beam: int = 16
+    """Entities that the search keeps of each variable. Can be changed after training."""
 
     def __post_init__(self) -> None:
-        for name in ("width", "layers", "heads", "feed_forward", "max_position"):
+        for name in ("width", "layers", "heads", "feed_forward", "max_position", "search_beam"):
             if getattr(self, name) < 1:
                 raise InvalidOption(f"{name!r} of biqe must be at least 1. Got {getattr(self, name)}")
         if self.width % self.heads:
@@ -307,8 +309,6 @@ class BiQE(QueryModel):
         if longest > self.config.max_position:
             return Support(False, f"biqe reads paths of up to {self.config.max_position} tokens, not {longest}",
                            "ask for a shorter path, or train with a larger max_position")  # fmt: skip
-        if self.config.search and not (solvable := solved(query, "biqe with a search over links")):
-            return solvable
         if self.config.hears:
             walked = walkable(query, "biqe with a link predictor", inverses=self.config.inverses)
             if not walked:
@@ -328,13 +328,16 @@ class BiQE(QueryModel):
         plans = EncodedPlans(queries, self.relation_count) if self.config.hears else None
         structured = None
         if self.config.search:
-            structured = partial(StructuredQueries, queries, self.entity_count, self.relation_count, self.name)
+            structured = partial(
+                StructuredQueries, queries, self.entity_count, self.relation_count, self.name, leave_out=True
+            )
         return EncodedQueries(queries, self.entity_count, self._reach, plans, structured)
 
     def solving(self, **options: float) -> BiQE:
         """The same weights with more or less of the search over links: ``model.solving(search=0.5)``."""
-        if other := sorted(options.keys() - {"search"}):
-            raise InvalidOption(f"{other[0]!r} of biqe cannot be changed after training", hint="'search' can")
+        if other := sorted(options.keys() - {"search", "search_beam"}):
+            raise InvalidOption(f"{other[0]!r} of biqe cannot be changed after training",
+                                hint="'search' and 'search_beam' can")  # fmt: skip
         found = copy(self)
         found.config, found._supported = replace(self.config, **options), set()
         return found
@@ -530,10 +533,11 @@ class BiQE(QueryModel):
         return self._with_search(batch, mean.clamp_min_(torch.finfo(mean.dtype).tiny).log())
 
     def _with_search(self, batch: Batch, own: torch.Tensor) -> torch.Tensor:
-        """(V, E) the encoder's distributions ``own``, pooled with those that a search over links finds."""
+        """(V, E) the encoder's distributions ``own``, with a search over links beside them."""
         if batch.structured is None:
             return own
-        return pooled(own, self._link_search().log_probabilities(batch.structured()), self.config.search)
+        config = self.config
+        return self._link_search().log_probabilities(batch.structured(), own, config.search, config.search_beam)
 
     def _link_search(self) -> LinkSearch:
         if self._search is None:
@@ -544,9 +548,20 @@ class BiQE(QueryModel):
         """With a link predictor inside: tuples of entities that the encoder expects and that its links join."""
         if not self.config.predictor_rank or not all(solved(query, self.name) for query in queries):
             return None
-        own = self.scores(self.encoder(queries)) if marginals is None else marginals
-        structured = StructuredQueries(queries, self.entity_count, self.relation_count, self.name)
-        return self._link_search().tuples(structured.batch(np.arange(len(queries))), count, own)
+        config, own = self.config, marginals
+        if own is None or config.search:  # links are to be counted once
+            silent = self.without_search()
+            own = silent.scores(silent.encoder(queries))
+            own = own if marginals is None else own.masked_fill(marginals.isneginf(), -torch.inf)
+        batch = StructuredQueries(queries, self.entity_count, self.relation_count, self.name)
+        return self._link_search().tuples(
+            batch.batch(np.arange(len(queries))), count, own, config.search or EVEN, config.search_beam
+        )
+
+    @property
+    def finds_tuples(self) -> bool:
+        """Where it has links to join them by."""
+        return self.config.predictor_rank > 0
 
 
 def _complex_of(predictor: QueryModel) -> ComplEx:

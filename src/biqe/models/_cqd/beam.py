@@ -39,10 +39,10 @@ class Beams:
     state holds follow below, in the order in which they were seen when the target was filled."""
 
 
-def joint_beams(group: Group, links: Links, t_norm: str, width: int) -> Beams:
+def joint_beams(group: Group, links: Links, t_norm: str, width: int, beside: torch.Tensor | None = None) -> Beams:
     """The best assignments of each query of a group. Exact where ``width`` exceeds the number of assignments of all
     variables but the last."""
-    parts = [_search(part, links, t_norm, width) for part in group.chunks(_chunk_size(links, width))]
+    parts = [_search(part, links, t_norm, width, beside) for part in group.chunks(_chunk_size(links, width))]
     return Beams(*(torch.cat([getattr(part, name) for part in parts]) for name in ("states", "truth", "marginals")))
 
 
@@ -90,9 +90,9 @@ def _all_but_last(
     return first, states, total
 
 
-def _search(group: Group, links: Links, t_norm: str, width: int) -> Beams:
+def _search(group: Group, links: Links, t_norm: str, width: int, beside: torch.Tensor | None) -> Beams:
     order = group.structure.order
-    first, states, total = _all_but_last(group, links, t_norm, width)
+    first, states, total = _all_but_last(group, links, t_norm, width, beside)
     completed = total.amax(2)  # (b, s) the truth of each state with the best last entity
     marginals = [
         first[target]

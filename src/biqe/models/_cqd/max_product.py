@@ -93,17 +93,21 @@ def chunk_size(group: Group, entity_count: int, width: int) -> int:
     return max(1, CHUNK_BYTES // (4 * entity_count * rows))
 
 
-def tree_marginals(group: Group, links: Links, t_norm: str, width: int) -> torch.Tensor:
-    """(b, targets, E) logarithms of max-marginals of a group whose variables form a forest."""
+def tree_marginals(
+    group: Group, links: Links, t_norm: str, width: int, beside: torch.Tensor | None = None
+) -> torch.Tensor:
+    """(b, targets, E) logarithms of max-marginals of a group whose variables form a forest. ``beside``, (V, E), is what
+    else is known of the targets, as logarithms."""
     size = chunk_size(group, links.entity_count, width)
-    return torch.cat([_Tree(part, links, t_norm, width).marginals() for part in group.chunks(size)])
+    return torch.cat([_Tree(part, links, t_norm, width, beside).marginals() for part in group.chunks(size)])
 
 
 class _Tree:
     """One chunk of queries: tables of links, and the messages over them."""
 
-    def __init__(self, group: Group, links: Links, t_norm: str, width: int) -> None:
+    def __init__(self, group: Group, links: Links, t_norm: str, width: int, beside: torch.Tensor | None = None) -> None:
         self._group = group
+        self._beside = beside
         self._structure = group.structure
         self._t_norm = t_norm
         self._constants: dict[int, torch.Tensor] = {}
@@ -119,7 +123,11 @@ class _Tree:
 
     def _look(self, node: int, links: Links, width: int) -> None:
         """The first pass at one variable."""
-        total = self._constants[node] = constants(self._group, node, links, self._t_norm)
+        total = constants(self._group, node, links, self._t_norm)
+        if self._beside is not None and node in self._structure.targets:
+            own = self._beside[self._group.rows[:, self._structure.targets.index(node)]]
+            total = combine(self._t_norm, total, own)
+        self._constants[node] = total
         tables = {}
         for parent in self._structure.parents(node):
             kept = self._kept[parent]

@@ -21,6 +21,7 @@ from biqe.query.dag import analyse
 from biqe.query.orient import flips
 from biqe.query.queryset import QuerySet
 
+LEFT_OUT = -1
 ANCHOR = 0
 """Node value of a constant in a structure, where its id does not matter."""
 
@@ -154,11 +155,14 @@ def structure_of(query: BoundQuery, name: str) -> Structure:
 class StructuredQueries:
     """A query set sorted by structure, cut into batches on demand."""
 
-    def __init__(self, queries: QuerySet, entity_count: int, relation_count: int, name: str) -> None:
+    def __init__(
+        self, queries: QuerySet, entity_count: int, relation_count: int, name: str, *, leave_out: bool = False
+    ) -> None:
+        """``leave_out``: queries that cannot be solved are in no group of a batch, instead of being refused."""
         _check_ids(queries, entity_count, relation_count)
         self.sizes = np.diff(queries.edge_offsets)
         self._targets = TargetTable(queries)
-        self._code = np.zeros(len(queries), np.int64)
+        self._code = np.full(len(queries), LEFT_OUT)
         self._row = np.zeros(len(queries), np.int64)
         self._structures: list[Structure] = []
         self._tables: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
@@ -175,7 +179,10 @@ class StructuredQueries:
             for code, example in enumerate(different.tolist()):
                 kinds, ends = tuple(example[:node_count]), np.reshape(example[node_count:], (2, edge_count)).T.tolist()
                 asked = tuple(node for node, value in enumerate(kinds) if value == TARGET)
-                structure = structure_of(BoundQuery(kinds, tuple((s, 0, o) for s, o in ends), asked), name)
+                example_query = BoundQuery(kinds, tuple((s, 0, o) for s, o in ends), asked)
+                if leave_out and not support(example_query, name):
+                    continue
+                structure = structure_of(example_query, name)
                 members = np.flatnonzero(number.ravel() == code)
                 relations = edges[members, :, 1].astype(np.int64)
                 turned = np.array(structure.turned, bool)
@@ -191,7 +198,7 @@ class StructuredQueries:
         counts = self._targets.offsets[rows + 1] - self._targets.offsets[rows]
         first = np.cumsum(counts) - counts
         groups = []
-        for code in np.unique(self._code[rows]).tolist():
+        for code in sorted(set(self._code[rows].tolist()) - {LEFT_OUT}):
             here = np.flatnonzero(self._code[rows] == code)
             structure, (entities, relations) = self._structures[code], self._tables[code]
             taken = self._row[rows[here]]
