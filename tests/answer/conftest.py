@@ -66,7 +66,7 @@ class FactorModel:
                     weights[assignment] *= self.weights[relation - self.relation_count, nodes[object_], nodes[subject]]
         return weights / weights.sum(), variables
 
-    def tuples(self, queries, count, marginals=None) -> None:
+    def tuples(self, queries, count, marginals=None, width=None) -> None:
         """It ranks targets, and leaves tuples to those who ask."""
 
     def every_tuple(self, query: BoundQuery) -> dict[tuple[int, ...], float]:

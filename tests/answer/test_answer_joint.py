@@ -404,7 +404,7 @@ class LinkedModel:
             found[values] = score
         return found
 
-    def tuples(self, queries, count, marginals=None):
+    def tuples(self, queries, count, marginals=None, width=None):
         (query,) = queries
         self.asked.append(count)
         truth = self.truth(query, marginals.numpy())

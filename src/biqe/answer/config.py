@@ -30,7 +30,7 @@ class AskConfig:
     """How tuples for several targets are ranked: beam (one target after the other), blended (the same, and what the
     whole query says of each), linked (entities that are likely and links that are true, for models that have links),
     product (all at once) or rescored (the beam's, weighed several ways). None: as when the
-    model's probabilities were calibrated, else beam."""
+    model's probabilities were calibrated, else linked for models that have links, else beam."""
     width: int = WIDTH
     """Tuples that the beam keeps after each target."""
     coverage: float | None = None

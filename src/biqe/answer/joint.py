@@ -178,7 +178,8 @@ def _decoding(
     if joint.decode == "product":
         return product(marginals, excluded, count=count, injective=joint.injective)
     if joint.decode == "linked" and len(query.targets) > 1:
-        own = linked(predictor, query, marginals, excluded, count=count, injective=joint.injective)
+        own = linked(predictor, query, marginals, excluded, count=count, width=joint.width,
+                     injective=joint.injective)  # fmt: skip
         if own is not None:
             return own
     refiller = Refiller(predictor, query, joint.context)

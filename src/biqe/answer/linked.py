@@ -20,13 +20,14 @@ MORE, MOST = 8, 32_768
 
 
 def linked(
-    predictor: Predictor, query: BoundQuery, marginals: Scores, excluded: Excluded, *, count: int, injective: bool
-) -> Ranked | None:
+    predictor: Predictor, query: BoundQuery, marginals: Scores, excluded: Excluded, *, count: int, width: int,
+    injective: bool,
+) -> Ranked | None:  # fmt: skip
     """The ``count`` best tuples without excluded ones; None where the model finds no tuples by itself."""
     prepared = predictor.prepare(query)
     asked, total = max(LISTED, 4 * count), 0.0
     while True:
-        found = predictor.tuples(prepared, marginals, asked)
+        found = predictor.tuples(prepared, marginals, asked, width)
         if found is None:
             return None
         rows, scores = found

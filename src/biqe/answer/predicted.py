@@ -80,16 +80,16 @@ class Predictor:
         return scores if order == list(range(len(order))) else scores[order]
 
     def tuples(
-        self, prepared: BoundQuery, marginals: NDArray[np.float32], count: int
+        self, prepared: BoundQuery, marginals: NDArray[np.float32], count: int, width: int
     ) -> tuple[NDArray[np.int32], NDArray[np.float64]] | None:
         """The ``count`` best (n, T) rows that the model finds by itself, and their scores; None where it finds none so.
-        ``marginals`` are the (T, E) log-probabilities of the targets."""
+        ``marginals`` are the (T, E) log-probabilities of the targets; ``width`` partial rows are kept, at least."""
         import torch
 
         order = selected_rows([prepared])
         by_node = np.ascontiguousarray(marginals[np.argsort(order)])
         with torch.inference_mode():
-            found = self.model.tuples(QuerySet.of([prepared]), count, torch.from_numpy(by_node))
+            found = self.model.tuples(QuerySet.of([prepared]), count, torch.from_numpy(by_node), width)
         return None if found is None else (found[0].rows[:, order], found[0].scores)
 
     def permits(self, query: BoundQuery, rows: NDArray[np.integer]) -> NDArray[np.bool_]:

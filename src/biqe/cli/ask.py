@@ -41,7 +41,7 @@ def ask(
     joint: Annotated[
         str | None,
         typer.Option(
-            help=f"How tuples are ranked: {', '.join(JOINT)}. Default: as calibrated, else {JOINT[0]}.",
+            help=f"How tuples are ranked: {', '.join(JOINT)}. Default: as calibrated, else as the model does.",
             show_default=False,
         ),
     ] = None,

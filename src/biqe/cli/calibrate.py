@@ -29,7 +29,12 @@ def calibrate(
         int | None, typer.Option(min=6, help="Validation queries, sampled. Default: all.", show_default=False)
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of each query that are fitted on.")] = TOP,
-    joint: Annotated[str, typer.Option(help=f"How tuples are ranked: {', '.join(JOINT)}.")] = JOINT[0],
+    joint: Annotated[
+        str | None,
+        typer.Option(
+            help=f"How tuples are ranked: {', '.join(JOINT)}. Default: as the model does.", show_default=False
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the sample and of the halves.")] = 0,
     graph: Annotated[
         Path | None, typer.Option(help="Graph folder to use, where a run's own was moved.", show_default=False)
@@ -77,7 +82,7 @@ def calibrate(
 
     if split not in ("valid", "train"):
         raise InvalidOption(f"--split must be valid or train; test queries are held out. Got {split!r}")
-    if joint not in JOINT:
+    if joint is not None and joint not in JOINT:
         raise InvalidOption(f"--joint must be one of {', '.join(JOINT)}. Got {joint!r}")
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         # Before minutes of asking, rather than after them.
@@ -107,7 +112,9 @@ def calibrate(
             advance(count - done)
             done = count
 
-        listed = list_rows(Predictor(loaded.model), asked, known, complete, joint=Joint(joint), top=top, progress=show)
+        predictor = Predictor(loaded.model)
+        joint = joint or predictor.joint
+        listed = list_rows(predictor, asked, known, complete, joint=Joint(joint), top=top, progress=show)
     found = calibrated_on(listed, seed=seed, decode=joint, top=top)
     drawing = picture({"before, all rows": found.before["all"], "after, all rows": found.after["all"],
                        "after, first rows": found.after["first"]})  # fmt: skip

@@ -239,9 +239,11 @@ class QueryModel(nn.Module, ABC):
         """Whether rows of several targets are best found by ``tuples``."""
         return False
 
-    def tuples(self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None) -> list[Tuples] | None:
+    def tuples(
+        self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None, width: int | None = None
+    ) -> list[Tuples] | None:
         """Joint answers of each query where the model ranks tuples by itself; None where it ranks targets only.
 
         ``marginals`` are what ``scores`` says of the targets, where that is known already; entities that it holds
-        impossible stand in no tuple."""
+        impossible stand in no tuple. ``width`` partial tuples, at least, are kept on the way."""
         return None

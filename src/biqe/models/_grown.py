@@ -106,9 +106,11 @@ class GrownModel(QueryModel):
     def finds_tuples(self) -> bool:
         return self.model.finds_tuples
 
-    def tuples(self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None) -> list[Tuples] | None:
+    def tuples(
+        self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None, width: int | None = None
+    ) -> list[Tuples] | None:
         return self.model.tuples(
-            self._own(queries), count, None if marginals is None else marginals[:, : self.seen[0]].contiguous()
+            self._own(queries), count, None if marginals is None else marginals[:, : self.seen[0]].contiguous(), width
         )
 
 

@@ -54,9 +54,10 @@ class LinkSearch:
         return torch.log_softmax(found.mul_(weight), 1)
 
     @torch.no_grad()
-    def tuples(self, batch: Batch, count: int, own: torch.Tensor, weight: float, beam: int) -> list[Tuples]:
-        """The ``count`` best tuples of each query, with logarithms of their weights."""
-        found = joint_tuples(batch, self._links, T_NORM, max(beam, TUPLE_BEAM), count, _beside(own, weight))
+    def tuples(self, batch: Batch, count: int, own: torch.Tensor, weight: float, width: int) -> list[Tuples]:
+        """The ``count`` best tuples of each query, with logarithms of their weights; ``width`` partial ones, and
+        TUPLE_BEAM at least, are kept on the way."""
+        found = joint_tuples(batch, self._links, T_NORM, max(width, TUPLE_BEAM), count, _beside(own, weight))
         return [replace(tuples, scores=weight * tuples.scores) for tuples in found]
 
 

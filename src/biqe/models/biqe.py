@@ -544,7 +544,9 @@ class BiQE(QueryModel):
             self._search = LinkSearch(self.predictor, self._graph)
         return self._search
 
-    def tuples(self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None) -> list[Tuples] | None:
+    def tuples(
+        self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None, width: int | None = None
+    ) -> list[Tuples] | None:
         """With a link predictor inside: tuples of entities that the encoder expects and that its links join."""
         if not self.config.predictor_rank or not all(solved(query, self.name) for query in queries):
             return None
@@ -555,7 +557,7 @@ class BiQE(QueryModel):
             own = own if marginals is None else own.masked_fill(marginals.isneginf(), -torch.inf)
         batch = StructuredQueries(queries, self.entity_count, self.relation_count, self.name)
         return self._link_search().tuples(
-            batch.batch(np.arange(len(queries))), count, own, config.search or EVEN, config.search_beam
+            batch.batch(np.arange(len(queries))), count, own, config.search or EVEN, width or config.search_beam
         )
 
     @property

@@ -222,7 +222,9 @@ class CQD(QueryModel):
             return tree_marginals(group, self._links(), config.t_norm, config.beam)
         return joint_beams(group, self._links(), config.t_norm, config.beam).marginals
 
-    def tuples(self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None) -> list[Tuples]:
+    def tuples(
+        self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None, width: int | None = None
+    ) -> list[Tuples]:
         """The best joint answers of each query that a beam over all variables finds, at most ``count``, all different;
         hidden variables are maximised out. Always by beam: vectors name no entities. Of ``marginals``, which come from
         the same links, only what is impossible counts."""
@@ -234,7 +236,7 @@ class CQD(QueryModel):
         )
         with torch.no_grad():
             return joint_tuples(
-                self.encoder(queries), self._links(), config.t_norm, max(config.beam, count), count, beside
+                self.encoder(queries), self._links(), config.t_norm, max(config.beam, width or count), count, beside
             )
 
 
