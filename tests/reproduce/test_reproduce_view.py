@@ -85,8 +85,8 @@ CQD, known: Links that are known before the split (train; for test, train and
   valid) count as 1 when a query is solved; published CQD does not do this.
 BiQE: Starts from the link predictor of the row CQD-Beam, whose training time is
   not in its own.
-BiQE with search: The model of the row BiQE; its distributions are pooled with
-  what a search over the links of the row CQD-Beam finds.
+BiQE with search: The model of the row BiQE; a search over the links of the row
+  CQD-Beam stands beside it when queries are answered.
 Published: Kotnis, Lawrence and Niepert 2021, table "HITS@3 comparison between
   BiQE, Q2B and GQE", test split; GQE, GQE-Double, Query2Box there from Ren et
   al. 2020.

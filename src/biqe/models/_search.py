@@ -26,7 +26,7 @@ from biqe.models._cqd.max_product import tree_marginals
 from biqe.models._cqd.structures import Batch
 from biqe.models._predictor import LinkPredictor
 
-TUPLE_BEAM = 64
+TUPLE_BEAM = 32
 """Partial tuples that are kept, at least."""
 EVEN = 0.5
 """``search`` for tuples of a model that does not search otherwise."""

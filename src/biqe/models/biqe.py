@@ -101,7 +101,7 @@ class Config:
     search: float = 0.0
     """How much a search over the predictor's links counts beside the encoder when queries are answered, from 0 (no
     search) to 1 (nothing else). Can be changed after training, which never searches."""
-    search_beam: int = 16
+    search_beam: int = 8
     """Entities that the search keeps of each variable. Can be changed after training."""
 
     def __post_init__(self) -> None:
@@ -221,7 +221,7 @@ class BiQE(QueryModel):
     uses_answers = True
     can_sample = True
     train_defaults = {"batch_tokens": 2000, "batch_queries": 400}
-    links_first = {"predictor_dropout": 1.0}
+    links_first = {"predictor_dropout": 1.0, "search": 0.5}
     draws_only_weights = True
     uses_all_weights = True
     entity_rows = ("embed_entities.weight", "entity_bias")
