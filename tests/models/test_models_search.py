@@ -189,7 +189,7 @@ def test_rings_are_searched_by_beam(beside, cqd):
 def test_tuples_are_likely_entities_that_links_join(beside, cqd, query, search, monkeypatch):
     monkeypatch.setattr("biqe.models._search.TUPLE_BEAM", ENTITIES**2)
     model = beside(predictor_dropout=1.0, search=search)
-    rows, total = assignments(model, cqd, query, search or 0.5)
+    rows, total = assignments(model, cqd, query, 0.8)
     expected = {}
     for row, weight in zip(map(tuple, rows.tolist()), total.tolist(), strict=True):
         expected[row] = max(weight, expected.get(row, -np.inf))

@@ -7,7 +7,8 @@ links of the query one by one. They err on different targets. So an assignment o
 
 and a target's score for an entity is the weight of the best assignment with that entity in its place (max-marginals, as
 CQD's own). What the encoder says of one target thus helps to find another, and the entities that the search keeps of
-each variable are those that both think of: few of them are enough. Tuples are the best assignments themselves.
+each variable are those that both think of: few of them are enough. Tuples are the best assignments themselves, with
+more weight on the links.
 
 The search is made when queries are answered, and never while training.
 """
@@ -26,10 +27,11 @@ from biqe.models._cqd.max_product import tree_marginals
 from biqe.models._cqd.structures import Batch
 from biqe.models._predictor import LinkPredictor
 
-TUPLE_BEAM = 32
+TUPLE_BEAM = 64
 """Partial tuples that are kept, at least."""
-EVEN = 0.5
-"""``search`` for tuples of a model that does not search otherwise."""
+TUPLE_WEIGHT = 0.8
+"""What links count in a tuple, whatever ``search`` is. What the encoder says of each target has the others in it already,
+so the product over many targets counts them again and again."""
 LINK, T_NORM = "counted", "product"
 """How truths of links are made and joined; what cqd does unless told otherwise."""
 
@@ -54,11 +56,11 @@ class LinkSearch:
         return torch.log_softmax(found.mul_(weight), 1)
 
     @torch.no_grad()
-    def tuples(self, batch: Batch, count: int, own: torch.Tensor, weight: float, width: int) -> list[Tuples]:
+    def tuples(self, batch: Batch, count: int, own: torch.Tensor, width: int) -> list[Tuples]:
         """The ``count`` best tuples of each query, with logarithms of their weights; ``width`` partial ones, and
         TUPLE_BEAM at least, are kept on the way."""
-        found = joint_tuples(batch, self._links, T_NORM, max(width, TUPLE_BEAM), count, _beside(own, weight))
-        return [replace(tuples, scores=weight * tuples.scores) for tuples in found]
+        found = joint_tuples(batch, self._links, T_NORM, max(width, TUPLE_BEAM), count, _beside(own, TUPLE_WEIGHT))
+        return [replace(tuples, scores=TUPLE_WEIGHT * tuples.scores) for tuples in found]
 
 
 def _beside(own: torch.Tensor, weight: float) -> torch.Tensor:

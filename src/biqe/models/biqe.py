@@ -53,7 +53,7 @@ from biqe.models._fused_loss import Expert, fused_soft_cross_entropy, repeat_row
 from biqe.models._plan import EncodedPlans, walkable
 from biqe.models._predictor import LinkPredictor, principal
 from biqe.models._sampled_softmax import EntitySampler, sampled_soft_cross_entropy
-from biqe.models._search import EVEN, LinkSearch
+from biqe.models._search import LinkSearch
 from biqe.models._sharded import Rows, SplitEmbedding
 from biqe.models._split_loss import split_soft_cross_entropy
 from biqe.models._token_batches import Batch, EncodedQueries, Places, relative_buckets
@@ -556,9 +556,7 @@ class BiQE(QueryModel):
             own = silent.scores(silent.encoder(queries))
             own = own if marginals is None else own.masked_fill(marginals.isneginf(), -torch.inf)
         batch = StructuredQueries(queries, self.entity_count, self.relation_count, self.name)
-        return self._link_search().tuples(
-            batch.batch(np.arange(len(queries))), count, own, config.search or EVEN, width or config.search_beam
-        )
+        return self._link_search().tuples(batch.batch(np.arange(len(queries))), count, own, width or config.search_beam)
 
     @property
     def finds_tuples(self) -> bool:
