@@ -30,7 +30,7 @@ from biqe.models._predictor import LinkPredictor
 TUPLE_BEAM = 64
 """Partial tuples that are kept, at least."""
 TUPLE_WEIGHT = 0.8
-"""What links count in a tuple, whatever ``search`` is. What the encoder says of each target has the others in it already,
+"""What links count in a tuple, whatever ``search`` is. What the encoder says of a target has the others in it already,
 so the product over many targets counts them again and again."""
 LINK, T_NORM = "counted", "product"
 """How truths of links are made and joined; what cqd does unless told otherwise."""
