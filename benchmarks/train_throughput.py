@@ -3,7 +3,7 @@
 The obvious way: transformers' BertForMaskedLM at the same width and depth, every query padded to 30 tokens,
 logits at every position. Both train on the same queries in turns, so that a busy machine slows both alike.
 Beside it: the floating-point rate of bare matrix products of the shapes that a step uses. A step has 6,000 tokens;
-``biqe train`` takes 2,000 by default, which learns more in an hour though it reads less: --batch-tokens 2000 measures that.
+``biqe train`` takes 2,000 by default, which learns more in an hour though it reads less: see --batch-tokens.
 
     python benchmarks/train_throughput.py [--quick] [--graph FOLDER] [--batch-tokens 2000]
 
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--graph", help="graph folder; FB15k-237 of BIQE_DATA, or a generated graph, where left out")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=5, help="turns that each way takes")
-    parser.add_argument("--batch-tokens", type=int, default=6000, help="tokens a step; a fifth as many queries, at most")
+    parser.add_argument("--batch-tokens", type=int, default=6000, help="tokens a step; at most a fifth as many queries")
     parser.add_argument("--quick", action="store_true", help="a small model and one round")
     parser.add_argument(
         "--out", type=Path, help="also write the result there, such as results/speed/train_throughput.json"
