@@ -40,7 +40,7 @@ def test_the_model_begins_with_what_the_first_part_learnt(graph_folder, tmp_path
     links, own = store.load(run / "links" / "model").model, store.load(run / "model").model
     assert links.name == "cqd" and own.name == "biqe"
     assert torch.equal(links.predictor.entities, own.predictor.entities), "it is kept inside, as it was learnt"
-    assert own.config.predictor_dropout == 1.0 and own.config.search == 0.5
+    assert own.config.predictor_dropout == 1.0 and own.config.search == 0.0
     fractions = [fraction for fraction, _ in quiet.steps]
     assert fractions == sorted(fractions) and 0.0 <= fractions[0] and fractions[-1] <= 1.0
     assert [facts.get("of") for facts in quiet.validations].count("link predictor") == 1

@@ -221,7 +221,7 @@ class BiQE(QueryModel):
     uses_answers = True
     can_sample = True
     train_defaults = {"batch_tokens": 2000, "batch_queries": 400}
-    links_first = {"predictor_dropout": 1.0, "search": 0.5}
+    links_first = {"predictor_dropout": 1.0}
     draws_only_weights = True
     uses_all_weights = True
     entity_rows = ("embed_entities.weight", "entity_bias")
