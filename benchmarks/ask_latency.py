@@ -21,6 +21,7 @@ object.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import json
 import os
@@ -219,7 +220,7 @@ def main() -> None:
                     measured[shape].append((*middle - start, *end - again))
                     by_stage[shape].append(spent)
         products = against_products(base, [text for asked in texts.values() for text in asked], options)
-    report(arguments, measured, by_stage, products)
+    report(arguments, measured, by_stage, products, base.predictor.model.config)
 
 
 def against_products(base: KnowledgeBase, texts: list[str], options: dict[str, Any]) -> dict[str, float]:
@@ -278,6 +279,7 @@ def clock() -> NDArray[np.float64]:
 def report(
     arguments: argparse.Namespace, measured: dict[str, list[Any]], spent: dict[str, list[dict[str, float]]],
     products: dict[str, float],
+    config: Any,
 ) -> None:  # fmt: skip
     """Print the medians by shape and over all queries, and the JSON line."""
     about = machine()
@@ -303,6 +305,7 @@ def report(
     result = {
         "benchmark": "ask_latency",
         "run": str(arguments.run) if arguments.run else None,
+        "model_config": dataclasses.asdict(config),
         "queries": len(every),
         "ours": f"{mine:.1f} ms from text to predicted rows, median",
         "alternative": f"{other:.1f} ms (transformers BertForMaskedLM, marginals only)",

@@ -54,6 +54,8 @@ def main() -> None:
         "--out", type=Path, help="also write the result there, such as results/speed/train_throughput.json"
     )
     options = parser.parse_args()
+    if options.batch_tokens < 100:
+        parser.error("--batch-tokens must be at least 100: a query has up to 30 and more")
     torch.set_num_threads(options.threads)
     torch.set_flush_denormal(True)
     keep_freed_memory()

@@ -63,7 +63,7 @@ def accuracy_row(name: str, result: Mapping[str, Any]) -> list[str]:
 def speed_row(name: str, result: Mapping[str, Any]) -> list[str]:
     """Cells of one row of the speed table."""
     return [
-        f"[{result.get('name', result.get('benchmark', name))}](results/{name}.json)",
+        f"[{name.rpartition('/')[2]}](results/{name}.json)",  # one benchmark may have been run on several things
         f"{result['ratio']:.1f}",
         _rate(result, "ours"),
         _rate(result, "alternative", "pyoxigraph"),
@@ -171,7 +171,9 @@ def headline_rows(folder: Path) -> list[list[str]]:
                     f"[{view.table.name}](RESULTS.md#{view.table.name})",
                     block.recipe.label,
                     layout.headline_label(view.table),
-                    mean + (f" ± {layout.format_value(spread, column.format)}" if spread is not None else ""),
+                    mean
+                    + (f" ({ours.settings['sample']:,} queries of each shape)" if ours.settings.get("sample") else "")
+                    + (f" ± {layout.format_value(spread, column.format)}" if spread is not None else ""),
                     (layout.format_value(theirs, column.format, published=True) or "-")
                     + (" (another graph)" if elsewhere and theirs is not None else ""),
                     str(len(ours.seeds)),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from itertools import product as pairs
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biqe.answer.config import JOINT
-from biqe.answer.joint import Joint, Listed, beam, decode, decode_many, parts, product, rescored, ways
+from biqe.answer.config import JOINT, AskConfig
+from biqe.answer.joint import Joint, Listed, beam, decode, decode_many, joint_of, parts, product, rescored, ways
 from biqe.answer.predicted import Predictor, Restricted
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.models._contract import Support, Tuples
@@ -452,3 +453,24 @@ def test_a_model_without_links_of_its_own_gets_the_beam(toy):
     beamed, found = (_ask(model, CHAIN, count=9, decode=way) for way in ("beam", "linked"))
     np.testing.assert_array_equal(found.tuples, beamed.tuples)
     np.testing.assert_array_equal(found.log_probabilities, beamed.log_probabilities)
+
+
+def test_models_with_links_find_rows_by_them_unless_told_otherwise(toy):
+    """What a user gets who says nothing: links where the model has some, the beam where not, else as calibrated."""
+    plain = toy.random_model(5, 4, 2)
+    with_links = LinkedModel(plain)
+    with_links.finds_tuples = True
+    assert Predictor(plain).joint == "beam" and Predictor(with_links).joint == "linked"
+    assert joint_of(AskConfig(), Predictor(with_links)).decode == "linked"
+    assert joint_of(AskConfig(joint="product"), Predictor(with_links)).decode == "product"
+    calibrated = Predictor(with_links)
+    calibrated.calibration = SimpleNamespace(decode="blended")
+    assert calibrated.joint == "blended"
+
+
+def test_a_share_does_not_depend_on_how_many_rows_are_wanted(toy, monkeypatch):
+    monkeypatch.setattr("biqe.answer.linked.LISTED", 8)
+    model = LinkedModel(toy.random_model(5, 5, 2))
+    few, many = (_ask(model, CHAIN, count=count, decode="linked") for count in (2, 20))
+    np.testing.assert_allclose(few.log_probabilities, many.log_probabilities[:2])
+    assert np.exp(many.log_probabilities[:8]).sum() == pytest.approx(1.0)

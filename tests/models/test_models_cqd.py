@@ -148,7 +148,7 @@ def test_the_joint_beam_has_the_marginals_of_the_tree(shape, t_norm):
     model = make(seed=3, t_norm=t_norm)
     group = model.encoder(QuerySet.of([SHAPES[shape]])).groups[0]
     with torch.inference_mode():
-        joint = beam.joint_beams(group, model._links(), t_norm, EVERYTHING).marginals
+        joint = beam.beam_marginals(group, model._links(), t_norm, EVERYTHING)
         tree = max_product.tree_marginals(group, model._links(), t_norm, ENTITIES)
     torch.testing.assert_close(joint, tree)
 
@@ -398,3 +398,19 @@ def test_solves_otherwise_with_the_same_weights():
 
 def test_training_defaults_are_options_of_training():
     assert TrainConfig(epochs=1, **CQD.train_defaults).optimizer == "adagrad"
+
+
+@given(st.integers(0, 200), st.integers(1, 3), st.integers(1, 40))
+def test_repeated_states_are_those_that_equal_an_earlier_one(seed, columns, states):
+    drawn = torch.from_numpy(np.random.default_rng(seed).integers(0, 3, (2, states, columns)))
+    expected = [[row in rows[:place] for place, row in enumerate(rows)] for rows in drawn.tolist()]
+    assert beam._repeated(drawn).tolist() == expected
+
+
+def test_many_tuples_over_a_hidden_variable_take_no_table_of_all_pairs():
+    """25,600 states are looked at; a truth value for each pair of them would be 655 MB."""
+    torch.manual_seed(0)
+    model = CQD(Config(rank=2, beam=4), 400, 2).eval()
+    query = BoundQuery((3, T, HIDDEN, T), ((0, 0, 1), (1, 1, 2), (2, 0, 3)), (1, 3))
+    (found,) = model.tuples(QuerySet.of([query]), 2**15, None, 64)
+    assert len(found.rows) >= 400 and len(np.unique(found.rows, axis=0)) == len(found.rows)

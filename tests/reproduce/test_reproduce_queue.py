@@ -223,6 +223,26 @@ def test_older_results_and_runs_are_found(toy_recipes, registry, places, remembe
     assert results.read(path).settings["train"]["clip"] == 0.5
 
 
+def test_another_way_to_solve_queries_needs_no_other_training(toy_recipes, registry, places, remembers):
+    """A run that was recorded with another beam is the same training; the result is that of today's beam."""
+    table = toy_recipes(one="toy-cq")
+    run(table, places, remembers())
+    path, older = as_written_before(places, table, "one")
+    record = json.loads((older / "run.json").read_text())
+    record["model_config"]["search_beam"] += 8
+    (older / "run.json").write_text(json.dumps(record))
+    path.unlink()
+    watcher = remembers()
+    assert run(table, places, watcher, resume=True) == {"toy/one/seed-0": "done"}
+    assert ("doing", "training") not in watcher.told and list(older.parent.iterdir()) == [older]
+    record["model_config"]["layers"] += 1
+    (older / "run.json").write_text(json.dumps(record))
+    path.unlink()
+    watcher = remembers()
+    run(table, places, watcher, resume=True)
+    assert ("doing", "training") in watcher.told, "what shapes weights is another training"
+
+
 def test_a_leftover_of_a_kill_before_training_is_cleared(toy_recipes, registry, places, remembers):
     table = toy_recipes(one="toy-cq")
     (job,) = expand(table)

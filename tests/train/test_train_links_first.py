@@ -122,9 +122,9 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(
 
 def test_one_beginning_is_enough_and_ranks_have_none():
     with pytest.raises(InvalidOption, match="one model's weights"):
-        links_first.options("biqe", (10, 2), "runs/other", ALONE)
+        links_first.options("biqe", (10, 2), True, ALONE)
     with pytest.raises(InvalidOption, match="one process"):
-        links_first.options("biqe", (10, 2), None, dataclasses.replace(ALONE, world=2))
+        links_first.options("biqe", (10, 2), False, dataclasses.replace(ALONE, world=2))
 
 
 def test_by_default_long_runs_on_graphs_of_one_machine_begin_with_links(graph_folder, monkeypatch):

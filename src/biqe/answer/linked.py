@@ -1,7 +1,7 @@
 """Tuples that a model finds by itself: a search over links that stand beside its distributions (``QueryModel.tuples``).
 
 The model does not know which tuples are to be left out. So more are asked for than are wanted, and more again where too
-few of them are new. Scores become probabilities by their sum over what the first search lists.
+few of them are new. Scores become probabilities by their sum over the LISTED best, however many are asked for.
 """
 
 from __future__ import annotations
@@ -25,14 +25,12 @@ def linked(
 ) -> Ranked | None:  # fmt: skip
     """The ``count`` best tuples without excluded ones; None where the model finds no tuples by itself."""
     prepared = predictor.prepare(query)
-    asked, total = max(LISTED, 4 * count), 0.0
+    asked = max(LISTED, 4 * count)
     while True:
         found = predictor.tuples(prepared, marginals, asked, width)
         if found is None:
             return None
         rows, scores = found
-        if asked == max(LISTED, 4 * count):
-            total = float(np.logaddexp.reduce(scores, initial=-np.inf))
         kept = ~excluded.holds(rows)
         if injective:
             kept &= all_different(rows)
@@ -40,5 +38,4 @@ def linked(
             break
         asked = min(MOST, MORE * asked)
     best = np.lexsort((*rows[kept].T[::-1], -scores[kept]))[:count]
-    # Later searches may list what is more probable than all the first one listed; no share exceeds 1.
-    return Ranked(rows[kept][best], np.minimum(scores[kept][best] - total, 0.0))
+    return Ranked(rows[kept][best], scores[kept][best] - float(np.logaddexp.reduce(scores[:LISTED], initial=-np.inf)))

@@ -146,6 +146,8 @@ class QueryModel(nn.Module, ABC):
     entities, relations, directions (relations, then their inverses), or [MASK] and directions. See _warm_start.py."""
     train_defaults: ClassVar[Mapping[str, Any]] = {}
     """Fields of TrainConfig that this model wants otherwise than most do."""
+    solving_options: ClassVar[tuple[str, ...]] = ()
+    """Options of how queries are solved: they can be changed after training (``solving``), and shape no weight."""
     links_first: ClassVar[Mapping[str, Any]] = {}
     """Options of this model in a run that trains a link predictor for it first; empty where it cannot use one."""
     config: Any

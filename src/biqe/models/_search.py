@@ -21,7 +21,7 @@ import torch
 
 from biqe.graph.knowledge_graph import Graph
 from biqe.models._contract import Tuples
-from biqe.models._cqd.beam import joint_beams, joint_tuples
+from biqe.models._cqd.beam import beam_marginals, joint_tuples
 from biqe.models._cqd.links import KnownLinks, Links
 from biqe.models._cqd.max_product import tree_marginals
 from biqe.models._cqd.structures import Batch
@@ -51,7 +51,7 @@ class LinkSearch:
             if group.structure.is_forest:
                 best = tree_marginals(group, self._links, T_NORM, beam, beside)
             else:
-                best = joint_beams(group, self._links, T_NORM, beam, beside).marginals
+                best = beam_marginals(group, self._links, T_NORM, beam, beside)
             found[group.rows.flatten()] = best.flatten(0, 1)
         return torch.log_softmax(found.mul_(weight), 1)
 

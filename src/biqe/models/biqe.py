@@ -221,6 +221,7 @@ class BiQE(QueryModel):
     uses_answers = True
     can_sample = True
     train_defaults = {"batch_tokens": 2000, "batch_queries": 400}
+    solving_options = ("search", "search_beam")
     links_first = {"predictor_dropout": 1.0}
     draws_only_weights = True
     uses_all_weights = True
@@ -335,7 +336,7 @@ class BiQE(QueryModel):
 
     def solving(self, **options: float) -> BiQE:
         """The same weights with more or less of the search over links: ``model.solving(search=0.5)``."""
-        if other := sorted(options.keys() - {"search", "search_beam"}):
+        if other := sorted(options.keys() - set(self.solving_options)):
             raise InvalidOption(f"{other[0]!r} of biqe cannot be changed after training",
                                 hint="'search' and 'search_beam' can")  # fmt: skip
         found = copy(self)

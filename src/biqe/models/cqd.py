@@ -31,7 +31,7 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.models._complex import ComplEx
 from biqe.models._contract import Paper, QueryModel, Support, Tuples, refuse_unknown
 from biqe.models._cqd import links
-from biqe.models._cqd.beam import joint_beams, joint_tuples
+from biqe.models._cqd.beam import beam_marginals, joint_tuples
 from biqe.models._cqd.continuous import continuous_marginals
 from biqe.models._cqd.links import KnownLinks, Links
 from biqe.models._cqd.max_product import nothing_said, tree_marginals
@@ -112,6 +112,7 @@ class CQD(QueryModel):
     uses_all_weights = True
     paper = Paper("Arakelyan, Daza, Minervini, Cochez", 2021, "Complex Query Answering with Neural Link Predictors")
     learns_from = "triples"
+    solving_options = ("t_norm", "decoding", "beam", "link", "known", "steps", "step_size", "variable_n3")
     train_defaults: ClassVar[dict[str, Any]] = {
         "optimizer": "adagrad",
         "learning_rate": 0.1,
@@ -220,7 +221,7 @@ class CQD(QueryModel):
             )
         if group.structure.is_forest:
             return tree_marginals(group, self._links(), config.t_norm, config.beam)
-        return joint_beams(group, self._links(), config.t_norm, config.beam).marginals
+        return beam_marginals(group, self._links(), config.t_norm, config.beam)
 
     def tuples(
         self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None, width: int | None = None

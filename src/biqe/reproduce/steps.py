@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from biqe import benchmarks
 from biqe.graph import folder as graph_folder
-from biqe.models import store
+from biqe.models import _catalogue, store
 from biqe.models.store import LoadedModel
 from biqe.reproduce.job import Job, recorded
 from biqe.train import checkpoint, session
@@ -145,12 +146,19 @@ def train(job: Job, desk: Desk) -> Trained:
 def run_folder(job: Job, work: Path, before: Path | None = None) -> Path:
     """Folder of the job's training run. ``before`` is that of the run that it starts from.
 
-    Names hold all settings, so runs of a program that had fewer of them have other names. Such a folder is taken where
-    run.json says that it was trained with what the recipe asks for, and today's defaults.
+    Names hold all settings, so runs of a program that had other ones have other names. Such a folder is taken where
+    run.json says that it was trained with what the recipe asks for, and today's defaults. How queries are solved
+    afterwards is no matter of the training.
     """
     folder = work / "runs" / job.run_name
     if folder.exists():
         return folder
+    solving = set() if job.recipe.model is None else set(_catalogue.class_of(job.recipe.model).solving_options)
+
+    def shaping(settings: Mapping[str, Any]) -> dict[str, Any]:
+        options = {name: value for name, value in settings["model_config"].items() if name not in solving}
+        return {**settings, "model_config": options}
+
     for other in sorted((work / "runs").glob(job.run_pattern)):
         if not is_run_folder(other):
             continue
@@ -158,7 +166,7 @@ def run_folder(job: Job, work: Path, before: Path | None = None) -> Path:
         held = recorded(job.run_settings | {"model_config": record["model_config"], "train": record["train"]}, {})
         first = record.get("start_from")
         same_start = (None if first is None else Path(first).name) == (None if before is None else before.name)
-        if same_start and held == job.run_settings:
+        if same_start and shaping(held) == shaping(job.run_settings):
             return other
     return folder
 

@@ -39,7 +39,7 @@ def default_minutes(model: str, entities: int, length: dict[str, float | None], 
     return min(MOST_MINUTES, minutes * SHARE) if _catalogue.class_of(model).links_first else 0.0
 
 
-def options(model: str, sizes: tuple[int, int], begun: Any, ranks: Ranks) -> dict[str, Any]:
+def options(model: str, sizes: tuple[int, int], begun: bool, ranks: Ranks) -> dict[str, Any]:
     """Options of a ``model`` that will begin with a link predictor; refused where it cannot. ``begun``: whether it
     begins with another model's weights already."""
     kind = _catalogue.class_of(model)

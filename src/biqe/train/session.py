@@ -65,7 +65,7 @@ _OF_ONE_RUN = ("minutes", "links_minutes", "epochs", "seed", "online", "threads"
 
 def default_links_minutes(model: str, graph: str, length: dict[str, float | None]) -> float:
     """Minutes of a run on ``graph`` that train a link predictor first, where the user gives none."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or (length["minutes"] or 0.0) < links_first.FROM_MINUTES:
         return 0.0
     entities = len(open_graph(graph)[1].vocabulary.entities)
     return links_first.default_minutes(model, entities, length, sampled_from=SAMPLED_FROM)
@@ -97,7 +97,7 @@ def start(
         if not train_config.links_minutes:
             return {}
         sizes = len(splits.vocabulary.entities), len(splits.vocabulary.relations)
-        return links_first.options(model, sizes, start_from or continues, ranks)
+        return links_first.options(model, sizes, (start_from or continues) is not None, ranks)
 
     def prepare() -> tuple[Path, Splits, QueryModel, Material | None, _Validation]:
         place, splits = open_graph(graph)

@@ -11,8 +11,6 @@ target is filled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
@@ -25,25 +23,14 @@ SPARE = 4
 """So many times the width are looked at where some of them may prove to be equal."""
 
 
-@dataclass(frozen=True)
-class Beams:
-    """What the search found for b queries."""
-
-    states: torch.Tensor
-    """(b, s, variables) entities, in the order of the structure's variables; best first, all different in what
-    matters."""
-    truth: torch.Tensor
-    """(b, s) logarithms; minus infinity where there are fewer than s states."""
-    marginals: torch.Tensor
-    """(b, targets, E) the truth of the best complete assignment found with an entity at a target; entities that no
-    state holds follow below, in the order in which they were seen when the target was filled."""
-
-
-def joint_beams(group: Group, links: Links, t_norm: str, width: int, beside: torch.Tensor | None = None) -> Beams:
-    """The best assignments of each query of a group. Exact where ``width`` exceeds the number of assignments of all
-    variables but the last."""
-    parts = [_search(part, links, t_norm, width, beside) for part in group.chunks(_chunk_size(links, width))]
-    return Beams(*(torch.cat([getattr(part, name) for part in parts]) for name in ("states", "truth", "marginals")))
+def beam_marginals(
+    group: Group, links: Links, t_norm: str, width: int, beside: torch.Tensor | None = None
+) -> torch.Tensor:
+    """(b, targets, E) the truth of the best complete assignment found with an entity at a target. Entities that no
+    state holds follow below, in the order in which they were seen when the target was filled. Exact where ``width``
+    exceeds the number of assignments of all variables but the last."""
+    parts = group.chunks(_chunk_size(links, width))
+    return torch.cat([_marginals(part, links, t_norm, width, beside) for part in parts])
 
 
 def joint_tuples(
@@ -90,7 +77,7 @@ def _all_but_last(
     return first, states, total
 
 
-def _search(group: Group, links: Links, t_norm: str, width: int, beside: torch.Tensor | None) -> Beams:
+def _marginals(group: Group, links: Links, t_norm: str, width: int, beside: torch.Tensor | None) -> torch.Tensor:
     order = group.structure.order
     first, states, total = _all_but_last(group, links, t_norm, width, beside)
     completed = total.amax(2)  # (b, s) the truth of each state with the best last entity
@@ -100,8 +87,7 @@ def _search(group: Group, links: Links, t_norm: str, width: int, beside: torch.T
         else after_the_best(first[target], states[:, :, order.index(target)], completed)
         for target in group.structure.targets
     ]
-    states, truth = _kept(group.structure, len(order) - 1, states, total, width)
-    return Beams(states, truth, torch.stack(marginals, 1))
+    return torch.stack(marginals, 1)
 
 
 def _continued(
@@ -149,7 +135,7 @@ def _matters(structure: Structure, place: int) -> list[int]:
 
 def _repeated(columns: torch.Tensor) -> torch.Tensor:
     """(b, s) whether an earlier state has the same entities in all columns of (b, s, c)."""
-    same = torch.ones(columns.shape[0], columns.shape[1], columns.shape[1], dtype=torch.bool)
-    for column in columns.unbind(2):
-        same &= column.unsqueeze(2) == column.unsqueeze(1)
-    return same.tril_(-1).any(2)
+    repeated = torch.ones(columns.shape[:2], dtype=torch.bool)
+    for number, rows in enumerate(columns.numpy()):
+        repeated[number, np.unique(rows, axis=0, return_index=True)[1]] = False
+    return repeated
