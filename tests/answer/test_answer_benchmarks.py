@@ -8,8 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from biqe.evaluate import evaluate_under
+from biqe.evaluate.sample import sample
 from biqe.knowledge_base import open as open_knowledge_base
+from biqe.mine import folder as set_folder
+from biqe.models import store
+from biqe.models.biqe import BiQE, Config
+from biqe.models.cqd import CQD
+from biqe.models.cqd import Config as CqdConfig
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -65,3 +73,24 @@ def test_whole_tuples_by_number_of_targets(bench, run, tmp_path):
             assert part["ways"][way]["metrics"]["mrr"] == pytest.approx(own, abs=1e-6)
     with pytest.raises(SystemExit, match="no such queries with 9 targets"):
         bench("joint_tuples", *options, "--targets", 9)
+
+
+def test_a_search_is_measured_by_weight_and_by_beam(bench, run, tmp_path):
+    base, place = open_knowledge_base(run / "run"), tmp_path / "model"
+    torch.manual_seed(0)
+    model = BiQE(Config(width=16, layers=1, heads=2, feed_forward=16, predictor_rank=4), 30, 3)
+    model.start_from(CQD(CqdConfig(rank=4, spread=0.5), 30, 3))
+    store.save(model, place, vocabulary=base.vocabulary, graph_fingerprint=base.splits.fingerprint)
+    options = ("--graph", run / "kg", "--set", run / "set", "--limit", 20, "--weights", "0,1", "--beams", "1,8,30")
+    found, shown = bench("link_search", "--run", place, *options, "--out", tmp_path / "result.json")
+    assert json.loads((tmp_path / "result.json").read_text()) == found
+    assert [(row["search"], row["search_beam"]) for row in found["rows"]] == [(0, None), (1, 1), (1, 8), (1, 30)]
+    model.eval().use_graph(base.splits["train"])
+    queries = sample(set_folder.load(run / "set", vocabulary=base.vocabulary)["valid"], 20)
+    for row in found["rows"]:
+        solved = model.solving(search=row["search"], search_beam=row["search_beam"] or 8)
+        own = evaluate_under(solved, queries, ("split",))
+        assert row["mrr"]["split"] == own["split"].overall.metrics["realistic"]["mrr"] and row["ms"] > 0
+    assert len({row["mrr"]["split"] for row in found["rows"]}) >= 3
+    with pytest.raises(SystemExit, match="no link predictor inside"):
+        bench("link_search", "--run", run / "run", "--set", run / "set")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from biqe.answer import ranked
 from biqe.answer.config import JOINT, AskConfig
 from biqe.answer.joint import Joint, Listed, beam, decode, decode_many, joint_of, parts, product, rescored, ways
 from biqe.answer.predicted import Predictor, Restricted
@@ -474,3 +475,14 @@ def test_a_share_does_not_depend_on_how_many_rows_are_wanted(toy, monkeypatch):
     few, many = (_ask(model, CHAIN, count=count, decode="linked") for count in (2, 20))
     np.testing.assert_allclose(few.log_probabilities, many.log_probabilities[:2])
     assert np.exp(many.log_probabilities[:8]).sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("mixer", [ranked.MIXER, np.uint64(1 << 60)], ids=["keys differ", "keys collide"])
+@given(data=st.data(), targets=st.integers(0, 4))
+def test_listed_tuples_are_found_whatever_their_keys(mixer, data, targets):
+    rows = st.lists(st.tuples(*[st.integers(0, 3)] * targets), max_size=12)
+    stored, asked = data.draw(rows), data.draw(rows)
+    as_array = [np.array(part, np.int32).reshape(len(part), targets) for part in (stored, asked)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranked, "MIXER", mixer)
+        assert Listed(as_array[0]).holds(as_array[1]).tolist() == [row in stored for row in asked]

@@ -13,7 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import biqe
+from biqe import atlas
 from biqe.answer.result import Answers
+from biqe.models import store
+from biqe.models.biqe import BiQE
+from biqe.models.biqe import Config as BiqeConfig
+from biqe.models.cqd import CQD
+from biqe.models.cqd import Config as CqdConfig
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.queryset import QuerySet
 from biqe.serve.batching import PADDED, PAIRS, QUANTUM, QUERIES, ModelQueue, by_length, shares
@@ -61,6 +67,22 @@ def same(one, other):
     return one[0] == other[0] and np.allclose(one[1], other[1], atol=1e-6, rtol=0)
 
 
+@pytest.fixture(scope="module", params=[0.0, 0.5], ids=["links for rows", "links everywhere"])
+def kb_with_links(request, tmp_path_factory):
+    """The atlas under a model of random weights that has a link predictor inside, of random weights too."""
+    splits, place = atlas.load(), tmp_path_factory.mktemp("links") / "model"
+    size = len(splits.vocabulary.entities), len(splits.vocabulary.relations)
+    torch.manual_seed(0)
+    config = BiqeConfig(width=32, layers=2, heads=2, feed_forward=64, predictor_rank=8, search=request.param)
+    model = BiQE(config, *size)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight), alpha=0.2)
+    model.start_from(CQD(CqdConfig(rank=8, spread=0.5), *size))
+    store.save(model, place, vocabulary=splits.vocabulary, graph_fingerprint=splits.fingerprint)
+    return biqe.open(place, graph=atlas.path())
+
+
 def asked(kb, numbers, **options):
     """Answers to these questions, all at once, and the facts of the engine."""
 
@@ -81,6 +103,17 @@ def test_answers_are_those_of_asking_alone(kb, alone, numbers, threads):
     found, _ = asked(kb, numbers, threads=threads)
     for number, answer in zip(numbers, found, strict=True):
         assert same(alone[number], answer), QUESTIONS[number]
+
+
+def test_rows_by_links_are_those_of_asking_alone(kb_with_links):
+    """Such rows come from the model's own search, beside the queue that scores go through."""
+    numbers = [number for number, (_, options) in enumerate(QUESTIONS) if "joint" not in options]
+    alone = [said(kb_with_links.ask(text, **options)) for text, options in (QUESTIONS[n] for n in numbers)]
+    assert kb_with_links.ask(QUESTIONS[2][0]).to_json() != kb_with_links.ask(QUESTIONS[2][0], joint="beam").to_json()
+    for threads in (1, len(numbers)):
+        found, _ = asked(kb_with_links, numbers, threads=threads)
+        for number, one, other in zip(numbers, alone, found, strict=True):
+            assert same(one, other), QUESTIONS[number]
 
 
 def test_questions_that_come_together_share_calls(kb):

@@ -40,7 +40,7 @@ def test_the_model_begins_with_what_the_first_part_learnt(graph_folder, tmp_path
     links, own = store.load(run / "links" / "model").model, store.load(run / "model").model
     assert links.name == "cqd" and own.name == "biqe"
     assert torch.equal(links.predictor.entities, own.predictor.entities), "it is kept inside, as it was learnt"
-    assert own.config.predictor_dropout == 1.0 and own.config.search == 0.0
+    assert own.config.predictor_dropout == 1.0 and own.config.search == 0.5
     fractions = [fraction for fraction, _ in quiet.steps]
     assert fractions == sorted(fractions) and 0.0 <= fractions[0] and fractions[-1] <= 1.0
     assert [facts.get("of") for facts in quiet.validations].count("link predictor") == 1
@@ -122,9 +122,9 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(
 
 def test_one_beginning_is_enough_and_ranks_have_none():
     with pytest.raises(InvalidOption, match="one model's weights"):
-        links_first.options("biqe", (10, 2), True, ALONE)
+        links_first.options("biqe", {}, (10, 2), True, ALONE)
     with pytest.raises(InvalidOption, match="one process"):
-        links_first.options("biqe", (10, 2), False, dataclasses.replace(ALONE, world=2))
+        links_first.options("biqe", {}, (10, 2), False, dataclasses.replace(ALONE, world=2))
 
 
 def test_by_default_long_runs_on_graphs_of_one_machine_begin_with_links(graph_folder, monkeypatch):
@@ -139,3 +139,12 @@ def test_by_default_long_runs_on_graphs_of_one_machine_begin_with_links(graph_fo
     monkeypatch.undo()
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert given("biqe", str(graph_folder), {"minutes": 60.0}) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "search"),
+    [({}, 0.5), ({"search": 0.0}, 0.0), ({"predictor_rank": 0}, None), ({"predictor_rank": 0, "search": 0.1}, 0.1)],
+)
+def test_it_searches_unless_told_otherwise_or_without_anything_to_search(given, search):
+    found = links_first.options("biqe", given, (10, 2), False, ALONE)
+    assert found.get("search") == search and found.items() >= given.items()

@@ -17,6 +17,8 @@ Tuples = NDArray[np.int32]
 TRIED = 100_000
 """Tuples that ``product`` looks at before it gives up finding more that are not excluded."""
 
+MIXER = np.uint64(0x9E3779B97F4A7C15)
+
 
 @dataclass(frozen=True)
 class Ranked:
@@ -45,16 +47,36 @@ class Listed:
         self._rows = rows
 
     @cached_property
-    def _set(self) -> set[tuple[int, ...]]:
-        return set(map(tuple, self._rows.tolist()))
+    def _sorted(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """Keys of the tuples, ascending, and the tuple of each."""
+        keys = _keys(self._rows)
+        order = np.argsort(keys)
+        return keys[order], order
 
     def holds(self, rows: Tuples) -> NDArray[np.bool_]:
-        return np.array([tuple(row) in self._set for row in rows.tolist()], bool)
+        if len(self._rows) == 0 or len(rows) == 0:
+            return np.zeros(len(rows), bool)
+        keys, order = self._sorted
+        wanted = _keys(rows)
+        first, last = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
+        held = (self._rows[order[np.minimum(first, len(keys) - 1)]] == rows).all(axis=1) & (first < last)
+        for row in np.flatnonzero((last - first > 1) & ~held):  # two tuples of one key
+            held[row] = (self._rows[order[first[row] : last[row]]] == rows[row]).all(axis=1).any()
+        return held
 
     def completing(self, filled: Tuples, column: int) -> list[NDArray[np.int32]]:
         others = np.arange(self._rows.shape[1]) != column
         stored = self._rows[:, others]
         return [self._rows[(stored == row[others]).all(axis=1), column] for row in filled]
+
+
+def _keys(rows: Tuples) -> NDArray[np.uint64]:
+    """(n,) a number for each tuple, such that different tuples hardly ever have the same."""
+    keys = np.zeros(len(rows), np.uint64)
+    for column in rows.T:
+        keys = (keys ^ column.astype(np.uint64)) * MIXER
+        keys ^= keys >> np.uint64(29)
+    return keys
 
 
 def product(

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from biqe.models._entity_products import with_all
 from biqe.models._fused_loss import fused_soft_cross_entropy
 
 
@@ -63,7 +64,7 @@ class ComplEx(nn.Module):
 
     def scores(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
         """(n, E) scores of every entity as the tail."""
-        return self.queries(heads, relations) @ self.entities.t()
+        return with_all(self.queries(heads, relations), self.entities)
 
     def relation_scores(self, head: torch.Tensor, tail: torch.Tensor) -> torch.Tensor:
         """(n, R) scores of every relation of the graph between vectors ``head`` and ``tail``, (n, D) both."""

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from biqe.models._complex import product
+from biqe.models._entity_products import with_all
 from biqe.models._plan import PlanBatch
 
 CHUNK_BYTES = 16 << 20
@@ -39,7 +40,7 @@ class LinkPredictor(nn.Module):
 
     def scores(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
         """(n, E) logits of every entity as the tail of each link."""
-        return product(self.entities[heads], self.relations[relations]) @ self.entities.t()
+        return with_all(product(self.entities[heads], self.relations[relations]), self.entities)
 
     @torch.no_grad()
     def arriving(self, plan: PlanBatch) -> torch.Tensor:
@@ -64,7 +65,9 @@ class LinkPredictor(nn.Module):
     def _expected(self, arrived: torch.Tensor) -> torch.Tensor:
         """(n, 2 rank) the mean entity under the softmax of what arrives."""
         rows = max(1, CHUNK_BYTES // (4 * len(self.entities)))
-        return torch.cat([torch.softmax(part @ self.entities.t(), 1) @ self.entities for part in arrived.split(rows)])
+        return torch.cat(
+            [torch.softmax(with_all(part, self.entities), 1) @ self.entities for part in arrived.split(rows)]
+        )
 
 
 def principal(table: torch.Tensor, width: int, scale: float) -> torch.Tensor:

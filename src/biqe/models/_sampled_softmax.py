@@ -129,11 +129,11 @@ class _SampledCrossEntropy(torch.autograd.Function):
                 logits.addcmul_(second, gate[part])
             found = _true_logits(h, weight, bias, answers[flat], owner[flat] - start, expert, gate, part)
             hits = is_hit[flat]
-            at = (found.owner[hits] * len(drawn)).add_(column[flat][hits])  # true ones among the drawn
+            at = found.owner[hits], column[flat][hits]  # true ones among the drawn
             if smoothing:
-                given = logits.view(-1)[at] - log_weights[column[flat][hits]]
-                loss -= (logits @ spread).sum() - n * (spread @ log_weights) - given @ spread[column[flat][hits]]
-            logits.view(-1)[at] = -torch.inf
+                given = logits[at] - log_weights[at[1]]
+                loss -= (logits @ spread).sum() - n * (spread @ log_weights) - given @ spread[at[1]]
+            logits[at] = -torch.inf
             top = logits.amax(1).scatter_reduce_(0, found.owner, found.logits, "amax")
             p = torch.sub(logits, top.unsqueeze(1), out=scratch(1, n, len(drawn), h.dtype)).exp_()
             p_true = (found.logits - top[found.owner]).exp_()
@@ -142,7 +142,7 @@ class _SampledCrossEntropy(torch.autograd.Function):
             p.div_(total.unsqueeze(1))
             if smoothing:
                 p.sub_(spread)
-                p.view(-1)[at] = 0.0
+                p[at] = 0.0
             g_true = p_true.div_(total[found.owner]).sub_(shares[flat])  # (n,)
             torch.mm(p, table, out=grad_hidden[part])
             grad_hidden[part].index_add_(0, found.owner, g_true.unsqueeze(1) * found.weight)

@@ -23,15 +23,17 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.models._contract import Tuples
 from biqe.models._cqd.beam import beam_marginals, joint_tuples
 from biqe.models._cqd.links import KnownLinks, Links
-from biqe.models._cqd.max_product import tree_marginals
+from biqe.models._cqd.max_product import tree_marginals, with_constants_said
 from biqe.models._cqd.structures import Batch
 from biqe.models._predictor import LinkPredictor
 
-TUPLE_BEAM = 64
-"""Partial tuples that are kept, at least."""
+TUPLE_BEAM = 12
+"""Partial tuples that are kept for each target of a query, at least."""
 TUPLE_WEIGHT = 0.8
 """What links count in a tuple, whatever ``search`` is. What the encoder says of a target has the others in it already,
 so the product over many targets counts them again and again."""
+FEW = 100
+"""Nodes of all queries, up to which what their constants say is looked up at once."""
 LINK, T_NORM = "counted", "product"
 """How truths of links are made and joined; what cqd does unless told otherwise."""
 
@@ -46,24 +48,33 @@ class LinkSearch:
     def log_probabilities(self, batch: Batch, own: torch.Tensor, weight: float, beam: int) -> torch.Tensor:
         """(V, E), a row for each target in the order of the batch's queries and nodes. ``own``, (V, E), is what the
         encoder says; ``weight`` is that of the links, above 0; ``beam`` entities are kept of each variable."""
-        beside, found = _beside(own, weight), own / weight  # what stays there is what cannot be searched for
-        for group in batch.groups:
+        beside, found = _beside(own, weight), torch.empty_like(own)
+        searched = torch.zeros(len(own), dtype=torch.bool)
+        few = sum(group.entities.numel() for group in batch.groups) <= FEW
+        for group in with_constants_said(batch.groups, self._links) if few else batch.groups:
             if group.structure.is_forest:
                 best = tree_marginals(group, self._links, T_NORM, beam, beside)
             else:
                 best = beam_marginals(group, self._links, T_NORM, beam, beside)
-            found[group.rows.flatten()] = best.flatten(0, 1)
-        return torch.log_softmax(found.mul_(weight), 1)
+            rows = group.rows.flatten()
+            found[rows], searched[rows] = best.flatten(0, 1) * weight, True
+        if not searched.all():
+            found[~searched] = own[~searched]  # what cannot be searched for
+        return torch.log_softmax(found, 1)
 
     @torch.no_grad()
     def tuples(self, batch: Batch, count: int, own: torch.Tensor, width: int) -> list[Tuples]:
         """The ``count`` best tuples of each query, with logarithms of their weights; ``width`` partial ones, and
-        TUPLE_BEAM at least, are kept on the way."""
-        found = joint_tuples(batch, self._links, T_NORM, max(width, TUPLE_BEAM), count, _beside(own, TUPLE_WEIGHT))
+        TUPLE_BEAM for each target at least, are kept on the way."""
+        found = joint_tuples(
+            batch, self._links, T_NORM, width, count, _beside(own, TUPLE_WEIGHT), width_a_target=TUPLE_BEAM
+        )
         return [replace(tuples, scores=TUPLE_WEIGHT * tuples.scores) for tuples in found]
 
 
 def _beside(own: torch.Tensor, weight: float) -> torch.Tensor:
     """What stands beside the links, so that the whole times ``weight`` is the mean of both; what is impossible stays
     so."""
-    return torch.where(own.isneginf(), own, own * ((1.0 - weight) / weight))
+    if weight == 1.0:
+        return torch.where(own.isneginf(), own, 0.0)
+    return own * ((1.0 - weight) / weight)

@@ -170,20 +170,20 @@ class _SplitCrossEntropy(torch.autograd.Function):
                 second = torch.mm(everyone.second[part], second_table.t(), out=scratch(2, len(h), width, h.dtype))
                 logits.addcmul_(second, everyone.gate[part])
             true = slice(*torch.searchsorted(owner, torch.tensor([part.start, part.stop])).tolist())
-            places, spread = (owner[true] - start) * width + scored.true[true], scored.spread[scored.true[true]]
-            at_true = logits.view(-1)[places]
+            places, spread = (owner[true] - start, scored.true[true]), scored.spread[scored.true[true]]
+            at_true = logits[places]
             wanted += at_true @ (given[true] - spread)
             if smoothing:
                 wanted += (logits @ scored.spread).sum()
             if scored.log_weights is not None:
                 logits.add_(scored.log_weights)
-                logits.view(-1)[places] = at_true
+                logits[places] = at_true
             all_of_it = _gathered(logits.logsumexp(1).unsqueeze(0), rows).logsumexp(0)
             log_sum += all_of_it.sum()
             p = torch.sub(logits, all_of_it.unsqueeze(1), out=scratch(1, len(h), width, h.dtype)).exp_()
             if smoothing:
                 p.sub_(scored.spread)
-            p.view(-1).index_add_(0, places, spread - given[true])
+            p.index_put_(places, spread - given[true], accumulate=True)
             torch.mm(p, table, out=grad_hidden[part])
             grad_table.addmm_(p.t(), h)
             grad_bias.add_(p.sum(0))

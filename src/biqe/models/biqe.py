@@ -49,6 +49,7 @@ from biqe.models._contract import Paper, QueryModel, Support, Trace, Tuples, ref
 from biqe.models._cqd.structures import StructuredQueries
 from biqe.models._cqd.structures import support as solved
 from biqe.models._dropout import PooledDropout
+from biqe.models._entity_products import with_all
 from biqe.models._fused_loss import Expert, fused_soft_cross_entropy, repeat_rows
 from biqe.models._plan import EncodedPlans, walkable
 from biqe.models._predictor import LinkPredictor, principal
@@ -101,7 +102,7 @@ class Config:
     search: float = 0.0
     """How much a search over the predictor's links counts beside the encoder when queries are answered, from 0 (no
     search) to 1 (nothing else). Can be changed after training, which never searches."""
-    search_beam: int = 8
+    search_beam: int = 4
     """Entities that the search keeps of each variable. Can be changed after training."""
 
     def __post_init__(self) -> None:
@@ -222,7 +223,7 @@ class BiQE(QueryModel):
     can_sample = True
     train_defaults = {"batch_tokens": 2000, "batch_queries": 400}
     solving_options = ("search", "search_beam")
-    links_first = {"predictor_dropout": 1.0}
+    links_first = {"predictor_dropout": 1.0, "search": 0.5}
     draws_only_weights = True
     uses_all_weights = True
     entity_rows = ("embed_entities.weight", "entity_bias")
@@ -524,7 +525,7 @@ class BiQE(QueryModel):
     def _log_probabilities(self, batch: Batch, keep: list[torch.Tensor] | None) -> torch.Tensor:
         arriving = self._said(batch)
         at_masks, expert = self._projected(batch, self.hidden(batch, keep, arriving, at_masks=True), arriving)
-        logits = F.linear(at_masks, self.entity_weight, self.entity_bias)  # (V or n, E)
+        logits = with_all(at_masks, self.entity_weight, self.entity_bias)  # (V or n, E)
         if expert is not None:
             logits += expert.logits()
         if self.config.mask_average == "hidden":

@@ -36,6 +36,7 @@ from torch import nn
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.models._contract import Paper, QueryModel, Support, Targets, TargetTable, refuse_unknown
 from biqe.models._dropout import PooledDropout
+from biqe.models._entity_products import with_all
 from biqe.models._fused_loss import fused_cross_entropy, fused_soft_cross_entropy
 from biqe.models._negatives import draw_negatives, draw_positives, true_among
 from biqe.models._relational_convolution import RelationalEdges, both_ways, convolve
@@ -338,7 +339,7 @@ class MPQE(QueryModel):
     def raw_scores(self, batch: Batch) -> torch.Tensor:
         """(V, E) inner products, or cosines by their scale."""
         q, entities = self._compared(self.hidden(batch))
-        return q @ entities.t()
+        return with_all(q, entities)
 
 
 MODEL = MPQE

@@ -7,6 +7,7 @@ resumed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -39,9 +40,9 @@ def default_minutes(model: str, entities: int, length: dict[str, float | None], 
     return min(MOST_MINUTES, minutes * SHARE) if _catalogue.class_of(model).links_first else 0.0
 
 
-def options(model: str, sizes: tuple[int, int], begun: bool, ranks: Ranks) -> dict[str, Any]:
-    """Options of a ``model`` that will begin with a link predictor; refused where it cannot. ``begun``: whether it
-    begins with another model's weights already."""
+def options(model: str, given: Mapping[str, Any], sizes: tuple[int, int], begun: bool, ranks: Ranks) -> dict[str, Any]:
+    """Options of a ``model`` that will begin with a link predictor, those that were ``given`` among them; refused where
+    it cannot. ``begun``: whether it begins with another model's weights already."""
     kind = _catalogue.class_of(model)
     if not kind.links_first:
         raise InvalidOption(f"{model} cannot begin with a link predictor", hint="leave out --links-minutes")
@@ -54,7 +55,10 @@ def options(model: str, sizes: tuple[int, int], begun: bool, ranks: Ranks) -> di
         )
     with torch.device("meta"):  # its shape is all that is asked for
         predictor = _catalogue.build(PREDICTOR, {}, *sizes)
-    return {**kind.options_from(predictor), **kind.links_first}
+    found = {**kind.options_from(predictor), **kind.links_first, **given}
+    if not found["predictor_rank"]:  # its embeddings alone are taken, so there is nothing to search
+        found = {name: value for name, value in found.items() if name in given or name not in kind.solving_options}
+    return found
 
 
 def settings(config: TrainConfig) -> dict[str, Any]:

@@ -93,17 +93,18 @@ def start(
     ``note`` is told what the user should know about the run before it begins. A refused run leaves nothing behind.
     """
 
-    def _room(splits: Splits) -> dict[str, Any]:
+    def options(splits: Splits) -> dict[str, Any]:
+        given = dict(model_options or {})
         if not train_config.links_minutes:
-            return {}
+            return given
         sizes = len(splits.vocabulary.entities), len(splits.vocabulary.relations)
-        return links_first.options(model, sizes, (start_from or continues) is not None, ranks)
+        return links_first.options(model, given, sizes, (start_from or continues) is not None, ranks)
 
     def prepare() -> tuple[Path, Splits, QueryModel, Material | None, _Validation]:
         place, splits = open_graph(graph)
         torch.manual_seed(train_config.seed)
         # Built before the folder is made: a wrong option must leave nothing behind.
-        fresh = _build(model, {**_room(splits), **(model_options or {})}, splits, start_from, continues)
+        fresh = _build(model, options(splits), splits, start_from, continues)
         material = None if query_set is None else open_material(query_set, splits, data)
         if not train_config.online and material is None:
             raise EmptyResult("fixed training queries need a query set",

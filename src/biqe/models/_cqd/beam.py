@@ -34,17 +34,25 @@ def beam_marginals(
 
 
 def joint_tuples(
-    batch: Batch, links: Links, t_norm: str, width: int, count: int, beside: torch.Tensor | None = None
+    batch: Batch,
+    links: Links,
+    t_norm: str,
+    width: int,
+    count: int,
+    beside: torch.Tensor | None = None,
+    *,
+    width_a_target: int = 0,
 ) -> list[Tuples]:
-    """The ``count`` best tuples of the targets of each query, all different, from a beam of ``width`` states."""
+    """The ``count`` best tuples of the targets of each query, all different, from a beam of ``width`` states; and of
+    ``width_a_target`` for each target, where that is more."""
     queries = sum(len(group) for group in batch.groups)
     found = [Tuples(np.zeros((0, 0), np.int32), np.zeros(0))] * queries
     for group in batch.groups:
-        order = group.structure.order
+        order, kept = group.structure.order, max(width, width_a_target * len(group.structure.targets))
         columns = [order.index(target) for target in group.structure.targets]
-        for part in group.chunks(_chunk_size(links, width)):
-            *_, states, total = _all_but_last(part, links, t_norm, width, beside)
-            states, truth = _kept(part.structure, len(order) - 1, states, total, max(width, count))
+        for part in group.chunks(_chunk_size(links, kept)):
+            *_, states, total = _all_but_last(part, links, t_norm, kept, beside)
+            states, truth = _kept(part.structure, len(order) - 1, states, total, max(kept, count))
             states, truth = states[:, :count], truth[:, :count]
             for query, rows, own in zip(
                 part.queries.tolist(), states[:, :, columns].numpy(), truth.numpy(), strict=True
@@ -98,8 +106,17 @@ def _continued(
     total = constants(group, node, links, t_norm).unsqueeze(1)  # (b, 1, E)
     for parent in structure.parents(node):
         held = states[:, :, structure.order.index(parent)]
-        total = combine(t_norm, link_table(group, parent, node, held, links, t_norm), total)
+        total = combine(t_norm, _links_of(group, parent, node, held, links, t_norm), total)
     return combine(t_norm, total, truth.unsqueeze(2))
+
+
+def _links_of(group: Group, start: int, end: int, held: torch.Tensor, links: Links, t_norm: str) -> torch.Tensor:
+    """(b, s, E) links from the entities ``held``, (b, s). Many states of a query may hold the same one, which is looked
+    at once."""
+    if len(held) > 1:
+        return link_table(group, start, end, held, links, t_norm)
+    different, which = held[0].unique(return_inverse=True)
+    return link_table(group, start, end, different.unsqueeze(0), links, t_norm)[:, which]
 
 
 def _kept(

@@ -108,14 +108,14 @@ def truth_of(scores: torch.Tensor, kind: str, counts: torch.Tensor | None = None
     """(n, E) logarithms of truth values, finite; ``scores`` may be overwritten. ``counts``, (n,), are the tails known
     of each row, for kind ``counted``."""
     if kind == "softmax":
-        return scores.sub_(scores.logsumexp(1, keepdim=True))
+        return torch.log_softmax(scores, 1)
     if kind == "peak":
         return scores.sub_(scores.amax(1, keepdim=True))
     if kind == "counted":
-        shift = scores.logsumexp(1)
+        shares = torch.log_softmax(scores, 1)
         if counts is not None:
-            shift = shift - counts.clamp_min(1).to(scores.dtype).log()
-        return F.logsigmoid(scores.sub_(shift.unsqueeze(1)))
+            shares += counts.clamp_min(1).to(scores.dtype).log().unsqueeze(1)
+        return F.logsigmoid(shares)
     if kind == "sigmoid":
         return F.logsigmoid(scores)
     tiny = torch.finfo(scores.dtype).tiny

@@ -7,8 +7,9 @@ structure cost a few tensor operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -100,6 +101,8 @@ class Group:
     """(b, targets) the batch's number of each target."""
     queries: NDArray[np.int64]
     """(b,) the batch's number of each query."""
+    said: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    """(b, E) by edge: what links from constants say, where that was looked up before."""
 
     def __len__(self) -> int:
         return len(self.entities)
@@ -108,7 +111,10 @@ class Group:
         """The same queries, at most ``size`` at a time."""
         for start in range(0, len(self), max(1, size)):
             part = slice(start, start + max(1, size))
-            yield Group(self.structure, self.entities[part], self.relations[part], self.rows[part], self.queries[part])
+            said = {edge: truth[part] for edge, truth in self.said.items()}
+            yield Group(
+                self.structure, self.entities[part], self.relations[part], self.rows[part], self.queries[part], said
+            )
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,17 @@ def structure_of(query: BoundQuery, name: str) -> Structure:
     )
 
 
+@lru_cache(1024)
+def _structure_like(
+    kinds: tuple[int, ...], ends: tuple[tuple[int, int], ...], name: str, leave_out: bool
+) -> Structure | None:
+    """How queries with these nodes and edges are solved. Queries that cannot be are refused, or with ``leave_out`` have
+    none."""
+    asked = tuple(node for node, value in enumerate(kinds) if value == TARGET)
+    query = BoundQuery(kinds, tuple((s, 0, o) for s, o in ends), asked)
+    return None if leave_out and not support(query, name) else structure_of(query, name)
+
+
 class StructuredQueries:
     """A query set sorted by structure, cut into batches on demand."""
 
@@ -177,12 +194,12 @@ class StructuredQueries:
             else:
                 different, number = np.unique(shape, axis=0, return_inverse=True)
             for code, example in enumerate(different.tolist()):
-                kinds, ends = tuple(example[:node_count]), np.reshape(example[node_count:], (2, edge_count)).T.tolist()
-                asked = tuple(node for node, value in enumerate(kinds) if value == TARGET)
-                example_query = BoundQuery(kinds, tuple((s, 0, o) for s, o in ends), asked)
-                if leave_out and not support(example_query, name):
+                starts, ends = example[node_count : node_count + edge_count], example[node_count + edge_count :]
+                structure = _structure_like(
+                    tuple(example[:node_count]), tuple(zip(starts, ends, strict=True)), name, leave_out
+                )
+                if structure is None:
                     continue
-                structure = structure_of(example_query, name)
                 members = np.flatnonzero(number.ravel() == code)
                 relations = edges[members, :, 1].astype(np.int64)
                 turned = np.array(structure.turned, bool)
