@@ -263,3 +263,15 @@ def test_queries_that_name_no_entity_are_left_to_the_encoder(beside):
     among = scores(model, QUERIES[0], nothing_given, QUERIES[1])
     torch.testing.assert_close(among[1:3], alone, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(among[[0, 3]], scores(model, *QUERIES[:2]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("search", [0.3, 1.0])
+def test_constants_that_are_looked_up_together_say_what_they_say_alone(beside, monkeypatch, search):
+    model = beside(search=search)
+    together = scores(model, *QUERIES)
+    monkeypatch.setattr("biqe.models._search.FEW", 0)
+    apart = scores(model, *QUERIES)
+    assert torch.allclose(together, apart, atol=1e-5)
+    monkeypatch.setattr("biqe.models._cqd.max_product.CHUNK_BYTES", 1)  # a query a chunk
+    monkeypatch.setattr("biqe.models._search.FEW", 100)
+    assert torch.allclose(scores(model, *QUERIES, *QUERIES)[: len(together)], together, atol=1e-5)
