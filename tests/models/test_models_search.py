@@ -11,6 +11,7 @@ from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models import store
+from biqe.models._cqd.links import KnownLinks
 from biqe.models._grown import grown
 from biqe.models.cqd import CQD
 from biqe.models.cqd import Config as CqdConfig
@@ -275,3 +276,19 @@ def test_constants_that_are_looked_up_together_say_what_they_say_alone(beside, m
     monkeypatch.setattr("biqe.models._cqd.max_product.CHUNK_BYTES", 1)  # a query a chunk
     monkeypatch.setattr("biqe.models._search.FEW", 100)
     assert torch.allclose(scores(model, *QUERIES, *QUERIES)[: len(together)], together, atol=1e-5)
+
+
+def test_tails_are_counted_alike_in_the_index_and_in_the_table_of_pairs(monkeypatch):
+    heads = torch.arange(ENTITIES).repeat(2 * RELATIONS)
+    relations = torch.arange(2 * RELATIONS).repeat_interleave(ENTITIES)
+    from_table = KnownLinks(GRAPH).counts(heads, relations)
+    monkeypatch.setattr("biqe.models._cqd.links.FEW_PAIRS", len(heads))
+    assert torch.equal(KnownLinks(GRAPH).counts(heads, relations), from_table)
+    assert from_table.sum() == 2 * len(GRAPH.triples)
+    assert KnownLinks(graph_of([])).counts(heads, relations).tolist() == [0] * len(heads)
+
+
+def test_a_search_counts_facts_and_looks_none_up(beside, cqd):
+    """So an explanation hides a name instead of taking one fact out of a graph, which would change nothing."""
+    assert beside(search=0.5).looks_at_graph and not beside(search=0.5).looks_facts_up
+    assert not cqd.looks_facts_up and cqd.solving(known="one").looks_facts_up

@@ -5,7 +5,7 @@ is said any more has no share. The share is the model's own (see asking.py), bef
 
 **A stored triple is removed** from what the model may use, which means
 
-* for a model that looks into the graph while it answers (``looks_at_graph``, as cqd): the triple is
+* for a model that looks facts up while it answers (``looks_facts_up``, as cqd with known links): the triple is
   taken out of the graph that the model sees. What the model learnt from it in training stays in its weights.
 * for a part of the question that asks for nothing (all of ASK): the fact is no longer stored, so that the model has to
   predict it. The probability of such a part is that of its missing links, multiplied.
@@ -68,12 +68,12 @@ class Counterfactual:
     triples: tuple[Change, ...]
     """Each stored triple of the witness withheld, in the order of the query."""
     sees_graph: bool
-    """Whether the model looks into the graph while it answers."""
+    """Whether the model looks facts up in the graph while it answers."""
 
 
 def sees_graph(asker: Asker) -> bool:
-    """Whether a model looks into the graph while it answers."""
-    return bool(getattr(asker.model, "looks_at_graph", False))
+    """Whether a model looks facts up in the graph while it answers. One that counts links would hardly miss a fact."""
+    return bool(getattr(asker.model, "looks_facts_up", False))
 
 
 def told(asker: Asker, graph: Graph) -> Asker:

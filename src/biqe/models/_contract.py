@@ -233,6 +233,11 @@ class QueryModel(nn.Module, ABC):
         """Whether answers depend on the graph of ``use_graph``, beside what was learnt."""
         return False
 
+    @property
+    def looks_facts_up(self) -> bool:
+        """Whether it matters for answers which facts that graph holds, and not merely how many."""
+        return False
+
     def use_graph(self, graph: Graph) -> None:
         """Told once, before answering, which triples are known. Models that use only what they learnt ignore it."""
 

@@ -103,6 +103,10 @@ class GrownModel(QueryModel):
         return self.model.looks_at_graph
 
     @property
+    def looks_facts_up(self) -> bool:
+        return self.model.looks_facts_up
+
+    @property
     def finds_tuples(self) -> bool:
         return self.model.finds_tuples
 

@@ -152,6 +152,11 @@ class CQD(QueryModel):
     def looks_at_graph(self) -> bool:
         return True
 
+    @property
+    def looks_facts_up(self) -> bool:
+        """Where links that the graph holds are certain; else the tails of a pair are counted at most."""
+        return self.config.known == "one"
+
     def use_graph(self, graph: Graph) -> None:
         """Links of ``graph`` are known from now on: for ``known="one"`` and for ``link="counted"``. Where missing links
         are to be predicted, this is the training graph, without those."""

@@ -17,6 +17,7 @@ For one link alone all of them rank alike; for intersections softmax and peak do
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -24,11 +25,14 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from biqe.graph.index import objects, subjects
 from biqe.graph.knowledge_graph import Graph
 
 KINDS = ("softmax", "peak", "counted", "sigmoid", "minmax", "raw")
 SURE = 0.0
 """Logarithm of the truth of a link that the graph holds."""
+FEW_PAIRS = 128
+"""Pairs whose tails are counted in the graph's own index; for more a table of all pairs is made."""
 
 
 class Predictor(Protocol):
@@ -46,35 +50,48 @@ class KnownLinks:
     """Tails of every head and relation of a graph, in both directions."""
 
     def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    @cached_property
+    def _sorted(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Pairs as numbers, ascending; where the tails of each begin; and the tails. Made when many are asked about:
+        a graph that changes is told anew each time."""
+        graph = self._graph
         subject, relation, object_ = (graph.triples[:, column].astype(np.int64) for column in range(3))
-        self._entities = graph.entity_count
         keys = np.concatenate([
             relation * graph.entity_count + subject, (relation + graph.relation_count) * graph.entity_count + object_
         ])  # fmt: skip
         order = np.argsort(keys, kind="stable")
-        self._tails = np.concatenate([object_, subject])[order]
-        self._keys, starts = np.unique(keys[order], return_index=True)
-        self._offsets = np.append(starts, len(order))
+        tails = np.concatenate([object_, subject])[order]
+        pairs, starts = np.unique(keys[order], return_index=True)
+        return pairs, np.append(starts, len(order)), tails
 
     def _find(self, heads: torch.Tensor, relations: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(n,) start of each pair's tails, and their number."""
-        if len(self._keys) == 0:
+        pairs, offsets, _ = self._sorted
+        if len(pairs) == 0:
             nothing = np.zeros(len(heads), np.int64)
             return nothing, nothing
-        wanted = relations.numpy() * self._entities + heads.numpy()
-        at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-        found = self._keys[at] == wanted
-        return self._offsets[at], np.where(found, self._offsets[at + 1] - self._offsets[at], 0)
+        wanted = relations.numpy() * self._graph.entity_count + heads.numpy()
+        at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
+        found = pairs[at] == wanted
+        return offsets[at], np.where(found, offsets[at + 1] - offsets[at], 0)
 
     def counts(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
         """(n,) number of known tails of each pair."""
-        return torch.from_numpy(self._find(heads, relations)[1])
+        if len(heads) > FEW_PAIRS or "_sorted" in self.__dict__:
+            return torch.from_numpy(self._find(heads, relations)[1])
+        index, forward = self._graph.index, self._graph.relation_count
+        return torch.tensor([
+            len(objects(index, head, relation) if relation < forward else subjects(index, relation - forward, head))
+            for head, relation in zip(heads.tolist(), relations.tolist(), strict=True)
+        ])  # fmt: skip
 
     def mark(self, truth: torch.Tensor, heads: torch.Tensor, relations: torch.Tensor) -> None:
         """Write SURE into ``truth``, (n, E), wherever the graph holds the link."""
         starts, counts = self._find(heads, relations)
         first = np.cumsum(counts) - counts
-        tails = self._tails[np.repeat(starts - first, counts) + np.arange(int(counts.sum()))]
+        tails = self._sorted[2][np.repeat(starts - first, counts) + np.arange(int(counts.sum()))]
         rows = np.repeat(np.arange(len(counts)), counts)
         truth.view(-1)[torch.from_numpy(rows * truth.shape[1] + tails)] = SURE
 
