@@ -42,7 +42,7 @@ demo: setup  ## train BiQE on the embedded atlas (about 3 minutes) and ask the p
 	$(BIN)/biqe ask atlas '$(QUESTION)' --top 8
 	@echo "-- 2. Train a model of your own on the atlas, $(DEMO_MINUTES) minutes"
 	@rm -rf $(DEMO_RUN)
-	$(BIN)/biqe train atlas --minutes $(DEMO_MINUTES) $(ATLAS_SETTINGS) --out $(DEMO_RUN)
+	$(BIN)/biqe train atlas --minutes $(DEMO_MINUTES) --links-minutes 0.5 $(ATLAS_SETTINGS) --out $(DEMO_RUN)
 	@echo "-- 3. The same question, to the model that was just trained"
 	$(BIN)/biqe ask $(DEMO_RUN) '$(QUESTION)' --top 8
 
@@ -75,9 +75,11 @@ atlas: setup  ## build the embedded graph anew from its sources
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atlas]' --no-build-isolation
 	$(BIN)/python tools/build_atlas.py --sources $(ATLAS_SOURCES) --out src/biqe/atlas/graph
 
-atlas-model: setup  ## train the model that ships with the atlas anew (5 minutes)
-	@rm -rf build/atlas-run
-	$(BIN)/biqe train atlas --minutes 5 $(ATLAS_SETTINGS) --out build/atlas-run
+atlas-model: setup  ## train the model that ships with the atlas anew (6 minutes)
+	@rm -rf build/atlas-links build/atlas-run
+	$(BIN)/biqe train atlas --model cqd --minutes 0.7 -O rank=32 -O clock=processor --out build/atlas-links
+	$(BIN)/biqe train atlas --minutes 5 $(ATLAS_SETTINGS) --start-from build/atlas-links -O predictor_dropout=1 \
+		-O search=0.5 --out build/atlas-run
 	$(BIN)/python tools/ship_atlas_model.py build/atlas-run
 
 page: $(NODE_STAMP)  ## build the page from web/ (needs node and npm)

@@ -38,7 +38,7 @@ def missing(why) -> dict:
     ],
 )
 def test_a_row_and_its_explanation_agree(atlas, text):
-    rows = [row for row in atlas.ask(text, top=8) if row.status == "predicted"]
+    rows = [row for row in atlas.ask(text, top=8, joint="beam") if row.status == "predicted"]
     assert rows
     for row in rows:
         why = atlas.explain(row, views=["witness", "counterfactual"])
@@ -50,6 +50,14 @@ def test_a_row_and_its_explanation_agree(atlas, text):
         assert why.share == why.counterfactual.share == pytest.approx(row.probability, rel=1e-3)
         assert why.baseline == ""
         assert atlas.explain(row, views=["witness"]).share == pytest.approx(why.share, rel=1e-5)
+
+
+def test_rows_that_were_found_by_links_have_another_share_and_say_why(atlas):
+    text = "SELECT ?a ?b { ?a :flows_through :Germany . ?b :located_on ?a }"
+    row = next(row for row in atlas.ask(text) if row.status == "predicted")
+    why = atlas.explain(row, views=["counterfactual"])
+    assert why.share == why.counterfactual.share != pytest.approx(row.probability, rel=0.01)
+    assert "found by linked" in why.baseline
 
 
 def test_the_missing_link_is_the_most_probable_one(atlas):
