@@ -140,9 +140,10 @@ def test_the_model_goes_on_predicting_among_what_it_knows(live, atlas):
     shared = [row for row in before if row.c in chances]
     assert len(shared) > 20
     assert after.note.startswith("1 entity is newer")
-    # Bonn and Rheinstadt are known now; how probable the others are by themselves is as it was.
+    # Bonn and Rheinstadt are known now. How probable the others are by themselves is nearly as it was: the model counts
+    # how many cities lie on the Rhine, and nothing else of the graph.
     marginal = {row.c: (before.marginals["c"][row.c], after.marginals["c"][row.c]) for row in shared}
-    assert all(one == pytest.approx(other, rel=1e-5) for one, other in marginal.values())
+    assert all(one == pytest.approx(other, rel=0.15) for one, other in marginal.values())
     assert sum(after.marginals["c"].values()) == pytest.approx(1.0, abs=1e-4)
     assert after.marginals["c"]["Rheinstadt"] == 0.0
 

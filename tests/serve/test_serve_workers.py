@@ -253,11 +253,14 @@ def test_a_worker_that_is_stuck_makes_room_for_another():
 def test_what_is_loaded_before_the_fork_is_there_once(tmp_path):
     # Weights that are mapped and an array that is not; three workers that read all of both.
     shared = """
-        import numpy, torch
+        import ctypes, numpy, torch
         from pathlib import Path
         from safetensors.torch import save_file
         from biqe.models.store import read_tensors
 
+        # The kernel may gather pages of one process into a huge one, which is a copy of its own, whenever it has time.
+        PR_SET_THP_DISABLE = 41
+        ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
         torch.set_num_threads(1)
         path = Path(sys.argv[1]) / "weights.safetensors"
         save_file({"w": torch.ones(20_000_000)}, path)
@@ -282,7 +285,7 @@ def test_what_is_loaded_before_the_fork_is_there_once(tmp_path):
             if event["event"] == "read":
                 assert event["total"] == 30_000_000
                 assert event["resident"] > 150_000, "it has read 160 MB"
-                assert event["own"] < 80_000, "and most of it is not its own"
+                assert event["own"] < 40_000, "and most of it is not its own"
 
 
 def test_weights_are_mapped_and_stay_what_they_are_on_disk(tmp_path):
