@@ -12,7 +12,6 @@ Times are medians. ``ratio`` is the plain way's time over ours, at 8 rows. The l
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from pathlib import Path
 import torch
 from torch.nn.functional import linear
 
+from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import allocator, machine
 from biqe.models._entity_products import with_all
 from biqe.models._fused_loss import aligned
@@ -88,10 +88,7 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "machine": machine(),
     }
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
-    print(json.dumps(result))
+    tell(result, arguments.out)
 
 
 if __name__ == "__main__":

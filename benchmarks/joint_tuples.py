@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from numpy.typing import NDArray
 
 from biqe.answer.joint import Joint, ways
 from biqe.answer.predicted import Predictor
+from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import machine
 from biqe.evaluate.metrics import METRICS
 from biqe.evaluate.sample import sample
@@ -165,10 +165,7 @@ def main() -> None:
         **report.to_json(),
         "machine": machine(),
     }
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
-    print(json.dumps(result))
+    tell(result, arguments.out)
 
 
 if __name__ == "__main__":

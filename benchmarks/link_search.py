@@ -12,7 +12,6 @@ encoder's time over that of the default beam at the first weight above 0. The la
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from pathlib import Path
 import torch
 
 from biqe.evaluate import evaluate_under
+from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import allocator, machine
 from biqe.evaluate.sample import sample
 from biqe.knowledge_base import open as open_knowledge_base
@@ -76,10 +76,7 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "machine": machine(),
     }
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
-    print(json.dumps(result))
+    tell(result, arguments.out)
 
 
 if __name__ == "__main__":

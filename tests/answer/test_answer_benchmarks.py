@@ -94,3 +94,11 @@ def test_a_search_is_measured_by_weight_and_by_beam(bench, run, tmp_path):
     assert len({row["mrr"]["split"] for row in found["rows"]}) >= 3
     with pytest.raises(SystemExit, match="no link predictor inside"):
         bench("link_search", "--run", run / "run", "--set", run / "set")
+
+
+def test_products_are_measured_by_number_of_rows(bench, tmp_path):
+    options = ("--entities", 50, "--width", 8, "--repeats", 1, "--out", tmp_path / "result.json")
+    found, shown = bench("entity_products", *options)
+    assert json.loads((tmp_path / "result.json").read_text()) == found
+    assert all(row["plain"] > 0 and row["ours"] > 0 for row in found["rows"].values())
+    assert found["ratio"] == found["rows"]["8"]["ratio"] and "a chunk of the loss" in shown

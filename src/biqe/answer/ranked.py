@@ -18,6 +18,7 @@ TRIED = 100_000
 """Tuples that ``product`` looks at before it gives up finding more that are not excluded."""
 
 MIXER = np.uint64(0x9E3779B97F4A7C15)
+"""An odd number with bits all over: multiplying by it spreads what differs in a few bits."""
 
 
 @dataclass(frozen=True)
