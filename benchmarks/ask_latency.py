@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import json
 import os
 import statistics
 import tempfile
@@ -42,6 +41,7 @@ from biqe import knowledge_base
 from biqe.answer import combine
 from biqe.answer.evidence import EvidenceFinder
 from biqe.answer.predicted import Predictor
+from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import machine
 from biqe.graph import folder
 from biqe.graph.knowledge_graph import Graph, Splits
@@ -328,9 +328,7 @@ def report(
         "load_average": round(os.getloadavg()[0], 1),
         "machine": about,
     }  # fmt: skip
-    if arguments.out:
-        arguments.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
-    print(json.dumps(result))
+    tell(result, arguments.out)
 
 
 if __name__ == "__main__":

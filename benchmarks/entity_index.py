@@ -12,7 +12,6 @@ Needs the extra ``ann`` and a model without a link predictor inside. The last li
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 import torch
 
 from biqe import models
+from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import machine
 from biqe.mine import folder
 from biqe.models._entity_index import best_entities
@@ -95,9 +95,7 @@ def main() -> None:
         "threads": arguments.threads,
         "machine": machine(),
     }
-    print(json.dumps(result))
-    if arguments.out:
-        arguments.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
+    tell(result, arguments.out)
 
 
 if __name__ == "__main__":

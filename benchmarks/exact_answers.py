@@ -17,7 +17,6 @@ The last line is one JSON object.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -141,6 +140,7 @@ def main() -> None:
     parser.add_argument("--form", choices=("nested", "plain"), default="nested", help="how pyoxigraph is asked")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="100 queries")
+    parser.add_argument("--out", type=Path, help="also write the result there")
     arguments = parser.parse_args()
     name, graph = graph_of(arguments)
     queries = epoch_queries(
@@ -194,7 +194,9 @@ def main() -> None:
     print(f"ours         {rates['ours']:12,.0f} queries/s on 1 thread, {more}")
     print(f"pyoxigraph   {rates['pyoxigraph']:12,.1f} queries/s ({arguments.form} form)")
     print(f"ratio        {result['ratio']:12,.1f}")
-    print(json.dumps(result))
+    from biqe.evaluate.benchmark_result import tell  # late: it brings torch, which is no part of what was measured
+
+    tell(result, arguments.out)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ The last line is one JSON object.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import statistics
@@ -22,6 +21,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+from biqe.evaluate.benchmark_result import tell
 
 QUERY = "SELECT ?river WHERE { :Bonn :located_on ?river }"
 ASK = [sys.executable, "-m", "biqe", "ask", "atlas", QUERY]
@@ -82,9 +83,7 @@ def main() -> None:
         "cores": os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 1),
     }
-    if arguments.out:
-        arguments.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
-    print(json.dumps(result))
+    tell(result, arguments.out)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ compute the filters of the same queries, and these must agree.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import statistics
@@ -186,6 +185,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3, help="repetitions of each, in turn")
     parser.add_argument("--threads", type=int, default=2, help="threads of ours")
     parser.add_argument("--quick", action="store_true", help="a tenth of everything, once")
+    parser.add_argument("--out", type=Path, help="also write the result there, such as results/speed/mining.json")
     options = parser.parse_args()
     if options.quick:
         options.paths, options.dags, options.sample, options.repeat = 5_000, 5_000, 300, 1
@@ -209,23 +209,22 @@ def main() -> None:
             f"plain Python {plain_count:,} in {plain_taken:.2f} s ({slow[-1]:,.0f}/s)"
         )
     kinds = ", ".join(KINDS[1:])
-    print(
-        json.dumps(
-            {
-                "benchmark": "mining",
-                "graph": name,
-                "unit": f"queries/s ({kinds}), with split and complete filters",
-                "ours": round(statistics.median(fast), 1),
-                "alternative": round(statistics.median(slow), 1),
-                "ratio": round(statistics.median(fast) / statistics.median(slow), 2),
-                "ours_seconds": round(statistics.median(seconds), 3),
-                "ours_queries": count,
-                "threads": options.threads,
-                "allocator": allocator,
-                "repeat": options.repeat,
-            }
-        )
-    )
+    result = {
+        "benchmark": "mining",
+        "graph": name,
+        "unit": f"queries/s ({kinds}), with split and complete filters",
+        "ours": round(statistics.median(fast), 1),
+        "alternative": round(statistics.median(slow), 1),
+        "ratio": round(statistics.median(fast) / statistics.median(slow), 2),
+        "ours_seconds": round(statistics.median(seconds), 3),
+        "ours_queries": count,
+        "threads": options.threads,
+        "allocator": allocator,
+        "repeat": options.repeat,
+    }
+    from biqe.evaluate.benchmark_result import tell  # late: it brings torch, which is no part of what was measured
+
+    tell(result, options.out)
 
 
 if __name__ == "__main__":

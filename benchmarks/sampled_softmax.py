@@ -11,13 +11,13 @@ and the question is what is lost. The last line is one JSON object.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from biqe.benchmarks.places import data_folder, text_graph
+from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import machine
 from biqe.graph import folder
 from biqe.train import session
@@ -94,9 +94,7 @@ def main() -> None:
         "threads": options.threads,
         "machine": about,
     }
-    if options.out:
-        options.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
-    print(json.dumps(result))
+    tell(result, options.out)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ from typing import Any
 
 import numpy as np
 
+from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import machine
 
 TRIPLES_AN_ENTITY, RELATIONS, CHUNK = 10, 200, 200_000
@@ -277,9 +278,7 @@ def main() -> None:
         result["ratio"] = round(last["full"] / last["sampled"], 2)
         result["ours"] = f"{last['sampled']:.2f} s a step at {sizes[-1]:,} entities, 8,192 sampled"
         result["alternative"] = f"{last['full']:.2f} s (softmax over all)"
-    print(json.dumps(result))
-    if options.out:
-        options.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
+    tell(result, options.out)
 
 
 def shown(value: float | None) -> str:

@@ -22,7 +22,6 @@ import argparse
 import asyncio
 import contextlib
 import itertools
-import json
 import os
 import random
 import signal
@@ -38,6 +37,7 @@ import numpy as np
 
 import biqe
 from ask_latency import queries_of
+from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import machine
 
 PREDICTED = 0.8
@@ -277,9 +277,7 @@ def report(arguments: argparse.Namespace, loads: Sequence[Load]) -> None:
             f"{rates['single']:,.0f} requests/s, p99 {facts['single']['p99_ms']:,.0f} ms (batching off)"
         )
     result |= {"allocator": about["allocator"], "threads": 1, "machine": about}
-    print(json.dumps(result))
-    if arguments.out:
-        arguments.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
+    tell(result, arguments.out)
 
 
 if __name__ == "__main__":

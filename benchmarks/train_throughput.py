@@ -13,7 +13,6 @@ The last line is one JSON object; ``ratio`` is ours over the alternative.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import allocator, peak_resident_bytes
 from biqe.graph import folder
 from biqe.graph.knowledge_graph import Graph
@@ -111,9 +111,7 @@ def main() -> None:
         "threads": options.threads,
         "load_average": os.getloadavg()[0],
     }
-    if options.out:
-        options.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
-    print(json.dumps(result))
+    tell(result, options.out)
 
 
 def load_graph(path: str | None, quick: bool) -> tuple[str, Graph]:

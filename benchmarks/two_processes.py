@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 
+from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import allocator
 from biqe.graph.knowledge_graph import Graph
 from biqe.models._sharded import split
@@ -107,9 +108,7 @@ def measure(name: str, graph: Graph, options: argparse.Namespace) -> None:
         "threads": 2,
         "load_average": os.getloadavg()[0],
     }
-    if options.out:
-        options.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
-    print(json.dumps(result))
+    tell(result, options.out)
 
 
 def asked(folder: Path, turn: int, ranks: subprocess.Popen[Any]) -> dict[str, float]:

@@ -128,6 +128,7 @@ def steps(options: argparse.Namespace) -> tuple[float, float]:
 
 def report(options: argparse.Namespace, found: dict[str, dict[str, dict[str, float]]]) -> None:
     """A table, and one JSON object."""
+    from biqe.evaluate.benchmark_result import tell
     from biqe.evaluate.machine import machine
 
     about = machine()
@@ -145,9 +146,7 @@ def report(options: argparse.Namespace, found: dict[str, dict[str, dict[str, flo
         "alternative": f"{other:,.0f} ms, threads that spin",
         "allocator": about["allocator"], "threads": options.threads, "machine": about,
     }  # fmt: skip
-    print(json.dumps(result))
-    if options.out:
-        options.out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
+    tell(result, options.out)
 
 
 if __name__ == "__main__":

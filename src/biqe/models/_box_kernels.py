@@ -88,18 +88,19 @@ def _gradients(  # type: ignore[no-untyped-def]
 
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="boxes")
+    return ThreadPoolExecutor(threads - 1, thread_name_prefix="boxes")
 
 
 def _deal(rows: int, work: Callable[[int, int, int], None]) -> None:
-    """``work(part, first, last)`` for equal parts of the rows, one a thread."""
+    """``work(part, first, last)`` for equal parts of the rows, one a thread.
+
+    The calling thread takes a part, too: a run that counts its processor time takes that of the thread that steps.
+    """
     parts = _parts(rows)
     bounds = np.linspace(0, rows, parts + 1).astype(np.int64).tolist()
-    if parts == 1:
-        work(0, 0, rows)
-        return
-    done = [_pool(parts).submit(work, part, bounds[part], bounds[part + 1]) for part in range(parts)]
-    for part in done:
+    others = [_pool(parts).submit(work, part, bounds[part], bounds[part + 1]) for part in range(1, parts)]
+    work(0, 0, bounds[1])
+    for part in others:
         part.result()
 
 

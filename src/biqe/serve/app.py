@@ -1,6 +1,6 @@
-"""One ASGI application out of the parts: protocol, API, page, guard and log.
+"""One ASGI application out of the parts: protocol, API, page, guard, packing and log.
 
-Observe ─ CORS ─ Guard ─ routes
+Observe ─ Squeeze ─ CORS ─ Guard ─ routes
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from biqe.serve.guard import Guard
 from biqe.serve.observe import Numbers, Observe, new_log
 from biqe.serve.protocol import Protocol
 from biqe.serve.refusal import refusal, status_of
+from biqe.serve.squeeze import Squeeze
 from biqe.serve.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def build(engine: Engine, config: ServeConfig, *, page: Sequence[BaseRoute] = ()
         guarded = CORSMiddleware(
             guarded, allow_origins=config.cors, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=TOLD,
         )  # fmt: skip
-    return Observe(guarded, numbers, log)
+    return Observe(Squeeze(guarded), numbers, log)
 
 
 def _lifespan(engine: Engine, log: Any) -> Any:

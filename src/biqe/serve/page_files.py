@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from biqe.errors import UnreadableFile
+from biqe.serve.squeeze import takes_gzip
 
 PAGE: Final = Path(__file__).parent / "page"
 """The built page; ``make page`` writes it from ``web/``."""
@@ -135,16 +136,7 @@ def _answer(request: Request, file: PageFile) -> Response:
     if file.etag in [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]:
         return Response(None, 304, headers=headers)
     content = file.content
-    if file.squeezed is not None and _takes_gzip(request.headers.get("accept-encoding", "")):
+    if file.squeezed is not None and takes_gzip(request.headers.get("accept-encoding", "")):
         content = file.squeezed
         headers["Content-Encoding"] = "gzip"
     return Response(content, headers=headers, media_type=_TYPES[file.suffix])
-
-
-def _takes_gzip(accepted: str) -> bool:
-    """Whether an Accept-Encoding allows gzip; ``gzip;q=0`` does not."""
-    for part in accepted.lower().split(","):
-        name, _, weight = part.partition(";")
-        if name.strip() in ("gzip", "*"):
-            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
-    return False
