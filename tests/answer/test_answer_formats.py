@@ -300,7 +300,7 @@ def test_to_pandas_without_pandas(toy, rivers, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InvalidOption, match="needs the package 'pandas'") as caught:
         toy.ask(rivers.graph, rivers.query, rivers.model).to_pandas()
-    assert "pip install pandas" in caught.value.hint
+    assert "biqe[pandas]" in caught.value.hint
 
 
 def test_to_pandas(toy, rivers, monkeypatch):

@@ -53,6 +53,6 @@ def data_frame(rows: Sequence[Sequence[Any]], columns: Sequence[str]) -> pandas.
     except ImportError:
         raise InvalidOption(
             "to_pandas needs the package 'pandas', which is not installed",
-            hint="pip install pandas; or use to_json(), or list(answers)",
+            hint="pip install 'biqe[pandas]'; or use to_json(), or list(answers)",
         ) from None
     return pandas.DataFrame(rows, columns=list(columns))

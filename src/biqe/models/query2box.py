@@ -64,7 +64,7 @@ class Config:
     """Negatives a batch, shared by its queries."""
     positives: int = 4
     """Answers of a query that are drawn a step, where all are known."""
-    skip: float = 0.01
+    skip: float = 0.3
     """Share of a target's gradient towards its negatives that may be left out, where it is spread thin."""
     filter_negatives: bool = False
     """Whether negatives that are answers are left out. As published, they were not."""
