@@ -13,38 +13,10 @@ from biqe.errors import InvalidOption
 from biqe.models._contract import Targets
 from biqe.models._negatives import draw_negatives, draw_positives, true_among
 from biqe.models.gqe import GQE, PRESETS, Config
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.dag import analyse
+from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.queryset import AnswerSets, QuerySet
 
-ENTITIES, RELATIONS = 30, 4
-
-SHAPES = {
-    "1p": BoundQuery((3, TARGET), ((0, 1, 1),), (1,)),
-    "2p": BoundQuery((3, HIDDEN, TARGET), ((0, 1, 1), (1, 6, 2)), (2,)),
-    "3p": BoundQuery((5, HIDDEN, HIDDEN, TARGET), ((0, 1, 1), (1, 6, 2), (2, 0, 3)), (3,)),
-    "2i": BoundQuery((5, 9, TARGET), ((0, 1, 2), (1, 6, 2)), (2,)),
-    "3i": BoundQuery((5, 9, 2, TARGET), ((0, 1, 3), (1, 6, 3), (2, 3, 3)), (3,)),
-    "ip": BoundQuery((5, 9, HIDDEN, TARGET), ((0, 1, 2), (1, 6, 2), (2, 3, 3)), (3,)),
-    "pi": BoundQuery((5, HIDDEN, 9, TARGET), ((0, 1, 1), (1, 6, 3), (2, 3, 3)), (3,)),
-}
-
-
-def random_dag(seed):
-    """Constants, then variables that earlier nodes lead to, some of them targets."""
-    rng = np.random.default_rng(seed)
-    constants, variables = int(rng.integers(1, 4)), int(rng.integers(2, 7))
-    nodes = [*rng.integers(0, ENTITIES, constants).tolist(), *rng.choice([TARGET, HIDDEN], variables - 1), TARGET]
-    edges = [
-        (int(rng.integers(0, node)), int(rng.integers(0, 2 * RELATIONS)), node)
-        for node in range(constants, constants + variables)
-        for _ in range(int(rng.integers(1, 4)))
-    ]
-    nodes = tuple(int(value) for value in nodes)
-    return BoundQuery(nodes, tuple(edges), tuple(n for n, value in enumerate(nodes) if value == TARGET))
-
-
-DAGS = [query for query in map(random_dag, range(20)) if analyse(query).is_connected]
+from .conftest import DAGS, ENTITIES, RELATIONS, SHAPES
 
 
 def build(seed=0, **options):
