@@ -6,7 +6,8 @@ A result is a JSON file anywhere below results/, written by a program of this re
                each row that was run; quick ones are left out
     accuracy   a report of ``biqe evaluate --json``, or ``{"name", "benchmark", "model", "settings", "metrics"}``
                with ``metrics`` holding mrr and hits@k; ``published`` may hold the paper's figures for the same.
-               RESULTS.md has them below its tables: single runs and trials, which no table of the paper asks for
+               RESULTS.md has them below its tables: single runs and trials, which no table of the paper asks for;
+               README.md has a few of them (FIRST)
     speed      the last line of a benchmark: any object with ``ratio``, ours over the alternative; in README.md
     fit        what ``biqe calibrate --json`` prints: in no table, for docs/concepts/probabilities.md quotes it
 
@@ -30,6 +31,13 @@ from biqe.reproduce.result import FORMAT as TABLE_RESULT
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
+FIRST = {
+    "fb15k237-cq/biqe-60min-dropout-15-search-4-complete": "FB15k-237",
+    "fb15k237-cq/biqe-60min-dropout-15-search-4-split": "FB15k-237",
+    "wn18rr-cq/biqe-18min-one-thread-complete": "WN18RR",
+    "wn18rr-cq/biqe-18min-one-thread-split": "WN18RR",
+}
+"""Single runs that README.md shows first: what ``biqe train GRAPH --set SET`` reaches on mined DAGs."""
 
 
 def figures(result: Mapping[str, Any]) -> Mapping[str, float] | None:
@@ -113,10 +121,24 @@ def single_results(folder: Path) -> tuple[list[list[str]], list[list[str]]]:
     return accuracy, speed
 
 
+def first_rows(folder: Path) -> list[list[str]]:
+    """Rows of the runs in FIRST, of those that there are."""
+    rows = []
+    for name, graph in FIRST.items():
+        path = folder / f"{name}.json"
+        if path.exists():
+            result = json.loads(path.read_text("utf-8"))
+            _, _, _, filters, queries, *metrics, _ = accuracy_row(name, result)
+            trained = result["notes"]["trained"]
+            rows.append([f"[{graph}](results/{name}.json)", queries, filters, *metrics, trained["budget"]])
+    return rows
+
+
 def section(folder: Path) -> str:
     """The text between the marks of README.md, for all results below ``folder``."""
     _, speed = single_results(folder)
     parts = [
+        markdown(["biqe on DAGs of", "queries", "filters", "MRR (95 %)", *SHOWN, "trained for"], first_rows(folder)),
         markdown(["table", "model", "figure", "ours", "published", "seeds", "budget"], headline_rows(folder)),
         markdown(["benchmark", "ratio", "ours", "alternative", "allocator", "threads"], speed),
     ]
