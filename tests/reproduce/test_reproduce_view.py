@@ -78,6 +78,8 @@ BiQE with search not run
 
 Protocol q2b: hard answers, every other answer filtered, each query weighs the
   same. ip and pi are never trained on.
+Query2Box: Longer runs learn the training questions by heart: one of 30 minutes
+  validated best after 9.
 CQD-Beam: Links are as true as link=counted says, from the softmax and the
   number of known tails (train; for test, train and valid), where the published
   beam search takes the scores themselves (link=raw).
