@@ -87,7 +87,7 @@ page: $(NODE_STAMP)  ## build the page from web/ (needs node and npm)
 
 $(NODE_STAMP): web/package.json web/package-lock.json
 	@command -v npm >/dev/null || { echo "error: no npm found; install node 20.19 or newer" >&2; exit 2; }
-	cd web && npm ci --no-audit --no-fund
+	cd web && npm install --no-save --no-audit --no-fund  # as locked; npm ci wants the compilers of every platform, too
 	@touch $(NODE_STAMP)
 
 wheel: setup  ## dist/biqe-*.whl, with the atlas and its model inside

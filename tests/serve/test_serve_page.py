@@ -232,6 +232,108 @@ def test_the_query_is_drawn_while_it_is_typed(visit):
     assert drawn.locator(".edge").count() == 3
 
 
+def text_of(page: Page) -> str:
+    return " ".join(page.locator(".cm-line").all_inner_texts()).strip()
+
+
+def add_link(page: Page, *words: str) -> None:
+    for label, word in zip(("From", "Relation", "To"), words, strict=True):
+        page.get_by_label(label, exact=True).fill(word)
+    page.get_by_role("button", name="Add link").click()
+
+
+def pull(page: Page, start: Locator, end: tuple[float, float]) -> None:
+    """Press on a node, move to a place, let go."""
+    box = start.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(end[0] - 5, end[1])
+    page.mouse.move(*end)
+    assert page.locator("line.pulled").count() == 1
+    page.mouse.up()
+    assert page.locator("line.pulled").count() == 0
+
+
+def centre(node: Locator) -> tuple[float, float]:
+    box = node.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def test_a_question_is_drawn_link_by_link(visit, atlas_kb, pictures):
+    page = visit()
+    page.get_by_text("Draw a link").click()
+    add_link(page, "?river", "flows_through", "germany")  # found by its name
+    expect(page.get_by_label("To", exact=True)).to_have_value("")  # the link is taken
+    assert text_of(page) == "SELECT ?river WHERE {   ?river :flows_through :Germany }"
+    drawn = page.get_by_role("img", name="The query as a graph")
+    river = drawn.locator(".vertex.target")
+    expect(river).to_have_count(1)
+    # Pulled to nowhere, a line ends at something new.
+    corner = page.locator("#drawing").bounding_box()
+    pull(page, river, (corner["x"] + corner["width"] - 12, corner["y"] + corner["height"] - 12))
+    expect(page.get_by_label("From", exact=True)).to_have_value("?river")
+    expect(page.get_by_label("To", exact=True)).to_have_value("?x")
+    expect(page.get_by_label("Relation", exact=True)).to_be_focused()
+    page.keyboard.type("flows_into")
+    page.keyboard.press("Enter")
+    expect(drawn.locator(".vertex.target")).to_have_count(2)
+    assert text_of(page) == "SELECT ?river ?x WHERE {   ?river :flows_through :Germany .   ?river :flows_into ?x }"
+    # And from one node to another, which need no names.
+    unknown = drawn.locator(".vertex.target", has_text="?x")
+    pull(page, unknown, centre(drawn.locator(".vertex.entity")))
+    expect(page.get_by_label("To", exact=True)).to_have_value("<Germany>")
+    page.get_by_label("Relation", exact=True).fill(":flows_through")
+    page.screenshot(path=pictures / "drawn.png")
+    page.get_by_role("button", name="Add link").click()
+    expect(drawn.locator(".edge")).to_have_count(3)
+    page.get_by_role("button", name="Ask").click()
+    query = "SELECT ?river ?x WHERE { ?river :flows_through :Germany ; :flows_into ?x . ?x :flows_through :Germany }"
+    expect(page.locator("#summary")).to_contain_text(f"{atlas_kb.ask(query, mode='known').known_count} known")
+
+
+def test_a_link_that_cannot_be_drawn_says_why(visit):
+    page = visit()
+    page.get_by_text("Draw a link").click()
+    problem = page.locator("#link-problem")
+    for words, message in (
+        (("?x", "", ":Rhine"), "Name a relation"),
+        (("", "located_on", ":Rhine"), "needs two ends"),
+        (("?x", "?y", ":Rhine"), "cannot be a variable"),
+        (("?x", "flows_thru_nothing", ":Rhine"), "The graph has no relation called flows_thru_nothing."),
+        (("?x", "located_on", '"><script>alert(1)</script>'), "The graph has no entity called"),
+    ):
+        add_link(page, *words)
+        expect(problem).to_contain_text(message)
+        assert page.locator(".cm-placeholder").count() == 1  # nothing was written
+    write(page, "SELECT ?x WHERE")
+    add_link(page, "?x", "located_on", ":Rhine")
+    expect(problem).to_contain_text("no { … }")
+
+
+@pytest.mark.parametrize(
+    ("text", "link", "grown"),
+    [
+        ("", (":Bonn", "located_on", ":Rhine"), "ASK { :Bonn :located_on :Rhine }"),
+        ("SELECT * WHERE { ?x :borders :France. } LIMIT 3", ("?x", "borders", "?y"),
+         "SELECT * WHERE { ?x :borders :France. ?x :borders ?y } LIMIT 3"),
+        ("SELECT DISTINCT ?x WHERE { { ?x :borders :France } UNION { ?x :borders :Italy } }", ("?x", "borders", "?y"),
+         "SELECT DISTINCT ?x ?y WHERE { { ?x :borders :France } UNION { ?x :borders :Italy } ?x :borders ?y }"),
+        ("ASK {\n  :Bonn :located_on :Rhine # }\n}", (":Rhine", "flows_into", "?x"),
+         "ASK { :Bonn :located_on :Rhine # } . :Rhine :flows_into ?x }"),
+    ],
+)  # fmt: skip
+def test_a_link_goes_into_the_text_that_is_there(visit, text, link, grown):
+    page = visit()
+    if text:
+        write(page, text)
+    page.get_by_text("Draw a link").click()
+    add_link(page, *link)
+    expect(page.get_by_label("From", exact=True)).to_have_value("")
+    assert re.sub(r"\s+", " ", text_of(page)) == grown
+    expect(page.locator("#problem")).to_be_hidden()
+    expect(page.get_by_role("img", name="The query as a graph")).to_be_visible()
+
+
 def test_facts_of_graph_and_model_are_told(visit, atlas_kb):
     page = visit()
     graph = atlas_kb.graph
@@ -472,15 +574,16 @@ def test_all_of_it_works_by_keyboard(visit):
     page = visit()
     expect(page.locator(".example").first).to_be_visible()
     order = []
-    for _ in range(9):
+    for _ in range(10):
         page.keyboard.press("Tab")
         order.append(page.evaluate("""() => {
           let there = document.activeElement;
           if (there.shadowRoot) there = there.shadowRoot.activeElement;
           return there.getAttribute("aria-label") ?? there.id ?? "";
         }""") or page.evaluate("document.activeElement.name || document.activeElement.textContent.trim()"))  # fmt: skip
-    assert order[:8] == ["Skip to the answers", "examples", "SPARQL query", "mode", "top", "min", "model", "go"]
-    for _ in range(6):
+    assert order[:5] == ["Skip to the answers", "examples", "SPARQL query", "Draw a link", "mode"]
+    assert order[5:9] == ["top", "min", "model", "go"]
+    for _ in range(7):
         page.keyboard.press("Shift+Tab")
     page.keyboard.type(QUERY)
     page.keyboard.press("Control+Enter")

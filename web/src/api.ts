@@ -55,6 +55,8 @@ export interface GraphNode {
   id: string;
   label: string;
   kind: "target" | "hidden" | "entity";
+  /** How a query names it; null for what it cannot name. */
+  term: string | null;
 }
 
 export interface GraphEdge {

@@ -5,7 +5,7 @@ import { complete, type Completion } from "./api";
 const WORD = /[?$]\w*|<[^<>"{}|^`\\\s]*|[\p{L}_][\p{L}\p{N}_.-]*:?[\p{L}\p{N}_.%-]*|:[\p{L}\p{N}_.%-]*/u;
 const BEFORE = new RegExp(`(?:${WORD.source})$`, "u");
 /** Strings, comments, IRIs, words and signs; enough to tell where in a triple the cursor stands. */
-const TOKENS = /"""[\s\S]*?"""|'''[\s\S]*?'''|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|#[^\n]*|<[^<>\s]*>|[?$]\w+|[\p{L}_:][^\s{}()<>,;"']*|[{}(),;.]/gu;
+export const TOKENS = /"""[\s\S]*?"""|'''[\s\S]*?'''|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|#[^\n]*|<[^<>\s]*>|[?$]\w+|[\p{L}_:][^\s{}()<>,;"']*|[{}(),;.]/gu;
 const KEYWORDS = ["SELECT", "DISTINCT", "WHERE", "ASK", "COUNT", "FILTER", "UNION", "VALUES", "ORDER BY", "ASC", "DESC", "LIMIT", "OFFSET", "PREFIX"];
 const LIMIT = 20;
 

@@ -56,7 +56,7 @@ export function draw(nodes: DrawnNode[], edges: DrawnEdge[], room: number, title
     ...picture.boxes.map(({ node, x, y, width, height }) =>
       svg(
         "g",
-        { class: `vertex ${node.kind}` },
+        { class: `vertex ${node.kind}`, "data-term": node.term },
         svg("title", {}, node.variable ? `${node.variable} = ${node.full}` : node.full),
         svg("rect", { class: `node ${node.kind}`, x: x - width / 2, y: y - height / 2, width, height, rx: node.kind === "entity" ? 5 : height / 2 }),
         svg("text", { x, y: y + 5 }, node.label),

@@ -12,6 +12,7 @@ import { DEFAULTS, fromHash, toHash, within } from "./link";
 import { nothing, refused, waiting } from "./notices";
 import { placed } from "./place";
 import { count, probability, seconds } from "./numbers";
+import { createSketch } from "./sketch";
 
 const LOADED = 500;
 /** Milliseconds without a key before the query is drawn, and then before it is complained about. */
@@ -24,6 +25,8 @@ const host = byId("table");
 const editor = createEditor(byId("editor"), { change: soon, ask: () => void askNow() });
 const table = createTable(host, { open: why, more: () => void loadMore() });
 const drawer = createDrawer(byId<HTMLDialogElement>("why"), (row) => table.focusRow(row.index));
+
+createSketch(byId("drawing"), { read: () => editor.text, write: (text) => editor.write(text) });
 
 let examples: api.GraphFacts["examples"] = [];
 let shown: { question: Question; answer: Answer } | null = null;
@@ -101,7 +104,7 @@ function drawQuery(): void {
   if (nodes.length > 0) refill(place, draw(nodes, edges, place.clientWidth - 32, "The query as a graph"));
   else if (parsed.known_only || parsed.errors.length === 0 || place.childElementCount === 0) {
     const isEmpty = !editor.text.trim();
-    refill(place, el("p", { class: "about" }, isEmpty ? "The question is drawn here while you type." : "This query is more than a pattern of links, so there is no picture of it."));
+    refill(place, el("p", { class: "about" }, isEmpty ? "The question is drawn here while you type. Or draw it: add links below." : "This query is more than a pattern of links, so there is no picture of it."));
   }
 }
 

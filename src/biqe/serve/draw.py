@@ -9,7 +9,7 @@ from biqe.errors import BiqeError, SparqlSyntax
 from biqe.exact.store import Cut, Rewritten
 from biqe.graph.search import local_name
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.ast import Variable
+from biqe.query.ast import Variable, written
 from biqe.query.bind_question import bind_question
 from biqe.query.scan import scan
 from biqe.query.sparql import parse_question
@@ -92,7 +92,9 @@ def _drawn(question: Question) -> out.Drawing:
                 kind = "target" if is_target else "hidden" if isinstance(term, Variable) else "entity"
                 label = str(term) if isinstance(term, Variable) else local_name(term.name)
                 key = str(term) if is_target else f"{term}{mark}"
-                nodes.setdefault(key, out.GraphNode(id=key, label=label, kind=kind))  # type: ignore[arg-type]
+                named = label if isinstance(term, Variable) else written(term.name)
+                node = out.GraphNode(id=key, label=label, kind=kind, term=named)  # type: ignore[arg-type]
+                nodes.setdefault(key, node)
                 ends.append(key)
             edges.append(out.GraphEdge(source=ends[0], target=ends[1], label=local_name(pattern.relation)))
     return out.Drawing(nodes=list(nodes.values()), edges=edges)

@@ -103,6 +103,7 @@ class GraphNode(BaseModel):
     id: str
     label: str
     kind: Literal["target", "hidden", "entity"]
+    term: str | None = Field(None, description="How a query names it; null for what it cannot name.")
 
 
 class GraphEdge(BaseModel):
