@@ -122,7 +122,12 @@ def explained(found: Explanation, *, is_unasked: bool = False) -> out.ExplainOut
     witness = attention = None
     if told["witness"] is not None:
         nodes = [
-            out.GraphNode(id=node.entity or node.word, label=node.label or node.word, kind=_kind(node.kind))
+            out.GraphNode(
+                id=node.entity or node.word,
+                label=node.label or node.word,
+                kind=_kind(node.kind),
+                term=written(node.entity) if node.entity else None,
+            )
             for node in found.nodes
         ]
         links = [{name: link[name] for name in out.WitnessLink.model_fields} for link in told["witness"]["links"]]
