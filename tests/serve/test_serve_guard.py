@@ -210,6 +210,12 @@ def test_http_1_0_does_without_a_host(odd):
     assert exchange(odd, b"GET /health HTTP/1.0\r\nHost: evil.example\r\n\r\n").split()[1] == b"403"
 
 
+@pytest.mark.parametrize("version", ["9.9", "0.9", "4.0"])
+def test_a_version_of_http_that_there_is_not_is_refused(odd, version):
+    answer = exchange(odd, f"GET / HTTP/{version}\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    assert answer.startswith((b"HTTP/1.1 505", b"HTTP/1.1 400")) and b"hint" in answer
+
+
 def test_a_check_finds_what_is_wrong_with_the_folder_of_changes(tmp_path, capsys):
     def checked(*options):
         code = main(["serve", "atlas", "--check", *map(str, options)])

@@ -30,6 +30,8 @@ CONTENT_POLICY = "default-src 'none'; frame-ancestors 'none'"
 """For answers that are data: a browser that shows one runs nothing in it."""
 HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]*)(?::[0-9]{0,5})?")
 """What a Host header may look like: a name or an address, and perhaps a port."""
+SPOKEN = ("1", "2", "3")
+"""Versions of HTTP, but for what is behind their dot; those above 1 by a proxy or another server."""
 REALM = 'Bearer realm="biqe"'
 LINGER = 1.0
 """Seconds for which a refused client may go on sending."""
@@ -73,6 +75,9 @@ class Guard:
 
     def _refuse(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
+        version = scope.get("http_version", "1.1")
+        if version.partition(".")[0] not in SPOKEN:
+            raise RequestRefused(f"HTTP/{version[:10]} is not spoken here", hint="ask by HTTP/1.1", status=505)
         self._refuse_sizes(scope)
         self._refuse_host(headers)
         path, method = scope["path"], scope["method"]
