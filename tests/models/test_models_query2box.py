@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -54,6 +55,15 @@ def test_the_kernel_is_the_plain_distance(boxes, points, width, alpha, threads, 
             results.append([distances, *torch.autograd.grad((distances * pull).sum(), (c, o, p))])
         for fast, slow in zip(*results, strict=True):
             torch.testing.assert_close(fast, slow, rtol=tolerance, atol=tolerance)
+
+
+def test_the_thread_that_asks_measures_a_share(monkeypatch):
+    """So that a budget of its processor time is a budget of the whole step."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    done = []
+    _box_kernels._deal(7, lambda part, first, last: done.append((part, first, last, threading.get_ident())))
+    assert sorted(part[:3] for part in done) == [(0, 0, 2), (1, 2, 4), (2, 4, 7)]
+    assert next(part[3] for part in done if part[0] == 0) == threading.get_ident()
 
 
 def test_skipped_pairs_weigh_less_than_the_share_allowed():

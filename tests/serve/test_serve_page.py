@@ -318,6 +318,8 @@ def test_a_link_that_cannot_be_drawn_says_why(visit):
          "SELECT * WHERE { ?x :borders :France. ?x :borders ?y } LIMIT 3"),
         ("SELECT DISTINCT ?x WHERE { { ?x :borders :France } UNION { ?x :borders :Italy } }", ("?x", "borders", "?y"),
          "SELECT DISTINCT ?x ?y WHERE { { ?x :borders :France } UNION { ?x :borders :Italy } ?x :borders ?y }"),
+        ("SELECT ?x WHERE { ?x :borders ?y FILTER(?x != :Italy) } VALUES ?y { :France }", ("?y", "borders", ":Spain"),
+         "SELECT ?x WHERE { ?x :borders ?y FILTER(?x != :Italy) . ?y :borders :Spain } VALUES ?y { :France }"),
         ("ASK {\n  :Bonn :located_on :Rhine # }\n}", (":Rhine", "flows_into", "?x"),
          "ASK { :Bonn :located_on :Rhine # } . :Rhine :flows_into ?x }"),
     ],
@@ -330,6 +332,11 @@ def test_a_link_goes_into_the_text_that_is_there(visit, text, link, grown):
     add_link(page, *link)
     expect(page.get_by_label("From", exact=True)).to_have_value("")
     assert re.sub(r"\s+", " ", text_of(page)) == grown
+    editor(page).click()
+    page.keyboard.press("Control+z")  # takes it back
+    expect(page.locator(".cm-content")).not_to_contain_text(f"{link[0]} :{link[1]} {link[2]}")
+    page.keyboard.press("Control+y")
+    expect(page.locator(".cm-content")).to_contain_text(f"{link[0]} :{link[1]} {link[2]}")
     expect(page.locator("#problem")).to_be_hidden()
     expect(page.get_by_role("img", name="The query as a graph")).to_be_visible()
 

@@ -16,8 +16,20 @@ export function freshVariable(text: string): string {
   for (let number = 1; ; number++) if (!taken.has(`?x${number}`)) return `?x${number}`;
 }
 
+/** The place, among the tokens, of the brace that closes the query's own group: not one of VALUES behind it. */
+function closingOf(tokens: RegExpExecArray[]): number {
+  const where = tokens.findIndex(([token]) => /^where$/i.test(token));
+  let depth = 0;
+  for (let place = Math.max(0, where); place < tokens.length; place++) {
+    const token = tokens[place]?.[0];
+    if (token === "{") depth += 1;
+    else if (token === "}" && --depth === 0) return place;
+  }
+  return -1;
+}
+
 /**
- * The query with this link in its last group; its new variables are asked for. Null where the text has no group that
+ * The query with this link in its group; its new variables are asked for. Null where the text has no group that
  * a link could stand in.
  */
 export function withLink(text: string, from: string, relation: string, to: string): string | null {
@@ -25,7 +37,7 @@ export function withLink(text: string, from: string, relation: string, to: strin
   const wanted = [...new Set([from, to].filter(isVariable))];
   if (!text.trim()) return wanted.length > 0 ? `SELECT ${wanted.join(" ")} WHERE {\n  ${link}\n}` : `ASK {\n  ${link}\n}`;
   const tokens = [...text.matchAll(TOKENS)];
-  const closing = tokens.findLastIndex(([token]) => token === "}");
+  const closing = closingOf(tokens);
   const last = tokens[closing - 1]?.[0];
   const end = tokens[closing]?.index;
   if (last === undefined || end === undefined) return null;

@@ -67,8 +67,9 @@ async function spelt(input: HTMLInputElement, kind: Kind): Promise<string> {
     }
     if (SPELT.test(word)) return word;
     const found = await complete(word, kind, OFFERED);
-    const same = found.find((entry) => [entry.label, entry.insert.replace(/^[^:]*:/, "")].some((name) => name.toLowerCase() === word.toLowerCase()));
-    if (same) return same.insert;
+    const same = found.filter((entry) => [entry.label, entry.insert.replace(/^[^:]*:/, "")].some((name) => name.toLowerCase() === word.toLowerCase()));
+    if (same.length > 1) throw new Error(`Several are called ${word}: ${same.map((entry) => entry.insert).join(", ")}. Which?`);
+    if (same[0]) return same[0].insert;
     const near = found.slice(0, 3).map((entry) => entry.insert);
     throw new Error(`The graph has no ${kind} called ${word}.${near.length > 0 ? ` Near it: ${near.join(", ")}.` : ""}`);
   } catch (error) {
