@@ -151,8 +151,9 @@ def labelled_kb(tmp_path_factory) -> KnowledgeBase:
 
     folder = tmp_path_factory.mktemp("labelled")
     (folder / "in").mkdir()
-    (folder / "in" / "graph.tsv").write_text("Q64\tP131\tQ183\nQ1055\tP131\tQ183\n", encoding="utf-8")
-    (folder / "in" / "labels.tsv").write_text("Q64\tBerlin\nQ1055\tHamburg\nQ183\tGermany\n", encoding="utf-8")
+    (folder / "in" / "graph.tsv").write_text("Q64\tP131\tQ183\nQ1055\tP131\tQ183\nQ821\tP131\tQ64\n", encoding="utf-8")
+    labels = "Q64\tBerlin\nQ1055\tHamburg\nQ821\thamburg\nQ183\tGermany\n"
+    (folder / "in" / "labels.tsv").write_text(labels, encoding="utf-8")
     assert main(["import", str(folder / "in"), "--split", "none", "--out", str(folder / "g")]) == 0
     return open_knowledge_base(folder / "g")
 
@@ -289,6 +290,17 @@ def test_a_question_is_drawn_link_by_link(visit, atlas_kb, pictures):
     page.get_by_role("button", name="Ask").click()
     query = "SELECT ?river ?x WHERE { ?river :flows_through :Germany ; :flows_into ?x . ?x :flows_through :Germany }"
     expect(page.locator("#summary")).to_contain_text(f"{atlas_kb.ask(query, mode='known').known_count} known")
+
+
+def test_a_link_is_drawn_between_names_that_tell_nothing(visit, serve, labelled_kb):
+    with serve(labelled_kb) as client:
+        page = visit(client=client)
+        page.get_by_text("Draw a link").click()
+        add_link(page, "Hamburg", ":P131", "?where")
+        expect(page.locator("#link-problem")).to_contain_text(re.compile("Several are called Hamburg: .*:Q1055"))
+        add_link(page, "berlin", "P131", "?where")
+        expect(page.get_by_label("To", exact=True)).to_have_value("")
+        assert text_of(page) == "SELECT ?where WHERE {   :Q64 :P131 ?where }"
 
 
 def test_a_link_that_cannot_be_drawn_says_why(visit):
