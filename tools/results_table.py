@@ -37,8 +37,8 @@ FIRST = {
     "wn18rr-cq/biqe-18min-one-thread-complete": "WN18RR, one thread",
     "wn18rr-cq/biqe-18min-one-thread-split": "WN18RR, one thread",
 }
-"""Single runs that README.md shows first: what ``biqe train GRAPH --set SET`` reaches on mined DAGs, and how they differ
-from its defaults."""
+"""Single runs that README.md shows first: what ``biqe train GRAPH --set SET`` reaches on mined DAGs, and how they
+differ from its defaults."""
 
 
 def figures(result: Mapping[str, Any]) -> Mapping[str, float] | None:
