@@ -12,7 +12,7 @@ DEMO_MINUTES ?= 2.5
 # The atlas is small: a narrow model and short epochs learn it in minutes.
 ATLAS_SETTINGS := --width 128 --layers 2 -O heads=4 -O feed_forward=256 -O paths=4000 -O dags=6000 \
 	-O inverse_share=0.5 -O hide_share=0.15 -O reveal_share=0.15 -O batch_tokens=3000 -O warmup_steps=200 \
-	-O learning_rate=0.003 -O validations=5 -O clock=processor
+	-O learning_rate=0.003 -O dropout=0.1 -O validations=5 -O clock=processor
 ATLAS_SOURCES ?= build/atlas-sources
 DEMO_RUN := build/demo-run
 QUESTION := SELECT ?river ?city WHERE { ?river :flows_through :Germany, :France . ?city :located_on ?river }

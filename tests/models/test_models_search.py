@@ -115,7 +115,7 @@ def test_a_query_scores_the_same_alone_and_among_others(beside):
 
 def test_the_graph_says_how_many_tails_a_pair_has(beside):
     model = beside(search=0.5)
-    assert model.looks_at_graph and not model.without_search().looks_at_graph
+    assert model.looks_at_graph and not model.looks_facts_up
     before = scores(model, QUERIES[1])
     model.use_graph(graph_of([(3, 1, 0)]))
     assert (scores(model, QUERIES[1]) - before).abs().max() > 1e-3
@@ -187,10 +187,11 @@ def test_rings_are_searched_by_beam(beside, cqd):
     ],
 )
 @pytest.mark.parametrize("search", [0.0, 0.3, 1.0])
-def test_tuples_are_likely_entities_that_links_join(beside, cqd, query, search, monkeypatch):
+@pytest.mark.parametrize("known", ["one", "off"])
+def test_tuples_are_likely_entities_that_links_join(beside, cqd, query, search, known, monkeypatch):
     monkeypatch.setattr("biqe.models._search.TUPLE_BEAM", ENTITIES**2)
-    model = beside(predictor_dropout=1.0, search=search)
-    rows, total = assignments(model, cqd, query, 0.8)
+    model = beside(predictor_dropout=1.0, search=search, known=known)
+    rows, total = assignments(model, cqd.solving(known=known), query, 0.95)
     expected = {}
     for row, weight in zip(map(tuple, rows.tolist()), total.tolist(), strict=True):
         expected[row] = max(weight, expected.get(row, -np.inf))
@@ -209,6 +210,39 @@ def test_tuples_of_given_marginals_hold_nothing_impossible(beside, search):
     marginals[0, 4:], marginals[1, ::2] = -torch.inf, -torch.inf
     (found,) = model.tuples(QuerySet.of([query]), 200, marginals)
     assert sorted(map(tuple, found.rows.tolist())) == [(a, b) for a in range(4) for b in range(1, ENTITIES, 2)]
+
+
+def test_a_row_that_misses_one_link_comes_before_rows_that_miss_more(beside):
+    """An untrained predictor, whose opinion is worth nothing: what the graph holds decides."""
+    query = BoundQuery((3, TARGET, TARGET), ((0, 0, 1), (1, 1, 2)), (1, 2))
+    held = {(int(s), int(r), int(o)) for s, r, o in GRAPH.triples}
+
+    def missing(model):
+        (found,) = model.tuples(QuerySet.of([query]), 200)
+        return [((3, 0, a) not in held) + ((a, 1, b) not in held) for a, b in found.rows.tolist()]
+
+    sure = missing(beside(predictor_dropout=1.0))
+    assert sure[:2] == [0, 0] and sure == sorted(sure) and len(set(sure)) == 3
+    unsure = missing(beside(predictor_dropout=1.0, known="off"))
+    assert unsure != sorted(unsure)
+    untold = beside(predictor_dropout=1.0)
+    untold.use_graph(graph_of([(ENTITIES - 1, 3, 0)]))
+    assert missing(untold) != sorted(missing(untold))
+
+
+@pytest.mark.parametrize("few", [0, 1000])
+def test_known_tails_are_the_same_from_the_index_and_from_the_table_of_all_pairs(few, monkeypatch):
+    monkeypatch.setattr("biqe.models._cqd.links.FEW_PAIRS", few)
+    heads, relations = torch.cartesian_prod(torch.arange(ENTITIES), torch.arange(2 * RELATIONS)).unbind(1)
+    known, truth = KnownLinks(GRAPH), torch.full((len(heads), ENTITIES), -1.0)
+    known.mark(truth, heads, relations)
+    assert ("_sorted" in vars(known)) == (few == 0)
+    expected = torch.full_like(truth, -1.0).view(ENTITIES, 2 * RELATIONS, ENTITIES)
+    for s, r, o in GRAPH.triples.tolist():
+        expected[s, r, o] = expected[o, r + RELATIONS, s] = 0.0
+    assert torch.equal(truth, expected.view_as(truth))
+    assert torch.equal(known.counts(heads, relations), (truth == 0).sum(1))
+    known.mark(truth[:0], heads[:0], relations[:0])
 
 
 def test_tuples_over_a_graph_that_has_grown_are_the_same(beside, cqd):

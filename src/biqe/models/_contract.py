@@ -235,7 +235,7 @@ class QueryModel(nn.Module, ABC):
 
     @property
     def looks_facts_up(self) -> bool:
-        """Whether it matters for answers which facts that graph holds, and not merely how many."""
+        """Whether it matters for ``scores`` which facts that graph holds, and not merely how many."""
         return False
 
     def use_graph(self, graph: Graph) -> None:

@@ -7,8 +7,11 @@ links of the query one by one. They err on different targets. So an assignment o
 
 and a target's score for an entity is the weight of the best assignment with that entity in its place (max-marginals, as
 CQD's own). What the encoder says of one target thus helps to find another, and the entities that the search keeps of
-each variable are those that both think of: few of them are enough. Tuples are the best assignments themselves, with
-more weight on the links.
+each variable are those that both think of: few of them are enough.
+
+Tuples are the best assignments themselves, with more weight on the links; and a link that the graph holds is true,
+whatever the predictor says of it (``known_is_sure``), so that a tuple is the likelier the fewer links it is missing. A
+target by itself is ranked without that: what is known of a place says who is there, not who else might be.
 
 The search is made when queries are answered, and never while training.
 """
@@ -27,9 +30,10 @@ from biqe.models._cqd.max_product import tree_marginals, with_constants_said
 from biqe.models._cqd.structures import Batch
 from biqe.models._predictor import LinkPredictor
 
-TUPLE_BEAM = 12
-"""Partial tuples that are kept for each target of a query, at least."""
-TUPLE_WEIGHT = 0.8
+TUPLE_BEAM = 10
+"""Partial tuples that are kept, at least, times the square of the number of targets: of several places that the graph
+knows many entities for, the right ones are a small part of all that fit."""
+TUPLE_WEIGHT = 0.95
 """What links count in a tuple, whatever ``search`` is. What the encoder says of a target has the others in it already,
 so the product over many targets counts them again and again."""
 FEW = 100
@@ -39,10 +43,13 @@ LINK, T_NORM = "counted", "product"
 
 
 class LinkSearch:
-    """Assignments under the links of a predictor; links of ``graph`` say how many tails a pair has."""
+    """Assignments under the links of a predictor. Links of ``graph`` say how many tails a pair has; in tuples they are
+    true themselves, with ``known_is_sure``."""
 
-    def __init__(self, predictor: LinkPredictor, graph: Graph | None) -> None:
-        self._links = Links(predictor, LINK, None if graph is None else KnownLinks(graph), known_is_sure=False)
+    def __init__(self, predictor: LinkPredictor, graph: Graph | None, *, known_is_sure: bool) -> None:
+        known = None if graph is None else KnownLinks(graph)
+        self._links = Links(predictor, LINK, known, known_is_sure=False)
+        self._tuple_links = Links(predictor, LINK, known, known_is_sure)
 
     @torch.no_grad()
     def log_probabilities(self, batch: Batch, own: torch.Tensor, weight: float, beam: int) -> torch.Tensor:
@@ -64,10 +71,10 @@ class LinkSearch:
 
     @torch.no_grad()
     def tuples(self, batch: Batch, count: int, own: torch.Tensor, width: int) -> list[Tuples]:
-        """The ``count`` best tuples of each query, with logarithms of their weights; ``width`` partial ones, and
-        TUPLE_BEAM for each target at least, are kept on the way."""
+        """The ``count`` best tuples of each query, with logarithms of their weights; ``width`` partial ones, or as many
+        as TUPLE_BEAM says where that is more, are kept on the way."""
         found = joint_tuples(
-            batch, self._links, T_NORM, width, count, _beside(own, TUPLE_WEIGHT), width_a_target=TUPLE_BEAM
+            batch, self._tuple_links, T_NORM, width, count, _beside(own, TUPLE_WEIGHT), width_a_pair=TUPLE_BEAM
         )
         return [replace(tuples, scores=TUPLE_WEIGHT * tuples.scores) for tuples in found]
 

@@ -36,6 +36,7 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -104,6 +105,9 @@ class Config:
     search) to 1 (nothing else). Can be changed after training, which never searches."""
     search_beam: int = 4
     """Entities that the search keeps of each variable. Can be changed after training."""
+    known: str = "one"
+    """Whether links that the graph holds are sure when rows of several targets are found by the predictor's links: one
+    or off. Can be changed after training."""
 
     def __post_init__(self) -> None:
         for name in ("width", "layers", "heads", "feed_forward", "max_position", "search_beam"):
@@ -129,6 +133,7 @@ class Config:
             ("context", ("full", "past")),
             ("norm", ("pre", "post")),
             ("mask_average", ("hidden", "probability")),
+            ("known", ("one", "off")),
         ):
             if getattr(self, name) not in allowed:
                 raise InvalidOption(f"{name!r} of biqe must be {' or '.join(allowed)}. Got {getattr(self, name)!r}")
@@ -222,8 +227,8 @@ class BiQE(QueryModel):
     uses_answers = True
     can_sample = True
     train_defaults = {"batch_tokens": 2000, "batch_queries": 400}
-    solving_options = ("search", "search_beam")
-    links_first = {"predictor_dropout": 1.0, "search": 0.5}
+    solving_options = ("search", "search_beam", "known")
+    links_first = {"predictor_dropout": 1.0, "search": 0.5, "dropout": 0.15}
     draws_only_weights = True
     uses_all_weights = True
     entity_rows = ("embed_entities.weight", "entity_bias")
@@ -335,13 +340,13 @@ class BiQE(QueryModel):
             )
         return EncodedQueries(queries, self.entity_count, self._reach, plans, structured)
 
-    def solving(self, **options: float) -> BiQE:
+    def solving(self, **options: Any) -> BiQE:
         """The same weights with more or less of the search over links: ``model.solving(search=0.5)``."""
         if other := sorted(options.keys() - set(self.solving_options)):
             raise InvalidOption(f"{other[0]!r} of biqe cannot be changed after training",
-                                hint="'search' and 'search_beam' can")  # fmt: skip
+                                hint=f"these can: {', '.join(self.solving_options)}")  # fmt: skip
         found = copy(self)
-        found.config, found._supported = replace(self.config, **options), set()
+        found.config, found._supported, found._search = replace(self.config, **options), set(), None
         return found
 
     def without_search(self) -> BiQE:
@@ -349,8 +354,8 @@ class BiQE(QueryModel):
 
     @property
     def looks_at_graph(self) -> bool:
-        """While it searches: how many tails a pair has is told by the graph."""
-        return self.config.search > 0
+        """With a predictor inside: the graph tells how many tails a pair has, and which links of a row it holds."""
+        return self.config.predictor_rank > 0
 
     def use_graph(self, graph: Graph) -> None:
         self._graph, self._search = graph, None
@@ -543,7 +548,8 @@ class BiQE(QueryModel):
 
     def _link_search(self) -> LinkSearch:
         if self._search is None:
-            self._search = LinkSearch(self.predictor, self._graph)
+            known_is_sure = self.config.known == "one"
+            self._search = LinkSearch(self.predictor, self._graph, known_is_sure=known_is_sure)
         return self._search
 
     def tuples(

@@ -41,14 +41,14 @@ def joint_tuples(
     count: int,
     beside: torch.Tensor | None = None,
     *,
-    width_a_target: int = 0,
+    width_a_pair: int = 0,
 ) -> list[Tuples]:
     """The ``count`` best tuples of the targets of each query, all different, from a beam of ``width`` states; and of
-    ``width_a_target`` for each target, where that is more."""
+    ``width_a_pair`` times the square of the number of targets, where that is more."""
     queries = sum(len(group) for group in batch.groups)
     found = [Tuples(np.zeros((0, 0), np.int32), np.zeros(0))] * queries
     for group in batch.groups:
-        order, kept = group.structure.order, max(width, width_a_target * len(group.structure.targets))
+        order, kept = group.structure.order, max(width, width_a_pair * len(group.structure.targets) ** 2)
         columns = [order.index(target) for target in group.structure.targets]
         for part in group.chunks(_chunk_size(links, kept)):
             *_, states, total = _all_but_last(part, links, t_norm, kept, beside)

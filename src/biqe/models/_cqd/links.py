@@ -32,7 +32,7 @@ KINDS = ("softmax", "peak", "counted", "sigmoid", "minmax", "raw")
 SURE = 0.0
 """Logarithm of the truth of a link that the graph holds."""
 FEW_PAIRS = 128
-"""Pairs whose tails are counted in the graph's own index; for more a table of all pairs is made."""
+"""Pairs whose tails are looked up in the graph's own index; for more a table of all pairs is made."""
 
 
 class Predictor(Protocol):
@@ -77,21 +77,34 @@ class KnownLinks:
         found = pairs[at] == wanted
         return offsets[at], np.where(found, offsets[at + 1] - offsets[at], 0)
 
+    def _are_many(self, heads: torch.Tensor) -> bool:
+        """Whether the table of all pairs is worth making, or there already."""
+        return len(heads) > FEW_PAIRS or "_sorted" in self.__dict__
+
+    def _tails(self, heads: torch.Tensor, relations: torch.Tensor) -> list[NDArray[np.int32]]:
+        """Known tails of each pair, of a few pairs."""
+        index, forward = self._graph.index, self._graph.relation_count
+        return [
+            objects(index, head, relation) if relation < forward else subjects(index, relation - forward, head)
+            for head, relation in zip(heads.tolist(), relations.tolist(), strict=True)
+        ]
+
     def counts(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
         """(n,) number of known tails of each pair."""
-        if len(heads) > FEW_PAIRS or "_sorted" in self.__dict__:
+        if self._are_many(heads):
             return torch.from_numpy(self._find(heads, relations)[1])
-        index, forward = self._graph.index, self._graph.relation_count
-        return torch.tensor([
-            len(objects(index, head, relation) if relation < forward else subjects(index, relation - forward, head))
-            for head, relation in zip(heads.tolist(), relations.tolist(), strict=True)
-        ])  # fmt: skip
+        return torch.tensor([len(tails) for tails in self._tails(heads, relations)])
 
     def mark(self, truth: torch.Tensor, heads: torch.Tensor, relations: torch.Tensor) -> None:
         """Write SURE into ``truth``, (n, E), wherever the graph holds the link."""
-        starts, counts = self._find(heads, relations)
-        first = np.cumsum(counts) - counts
-        tails = self._sorted[2][np.repeat(starts - first, counts) + np.arange(int(counts.sum()))]
+        if self._are_many(heads):
+            starts, counts = self._find(heads, relations)
+            first = np.cumsum(counts) - counts
+            tails = self._sorted[2][np.repeat(starts - first, counts) + np.arange(int(counts.sum()))]
+        else:
+            each = self._tails(heads, relations)
+            counts = np.array([len(some) for some in each], np.int64)
+            tails = np.concatenate(each, dtype=np.int64) if each else np.zeros(0, np.int64)
         rows = np.repeat(np.arange(len(counts)), counts)
         truth.view(-1)[torch.from_numpy(rows * truth.shape[1] + tails)] = SURE
 
