@@ -251,6 +251,7 @@ class OfAllRanks(torch.nn.Module):
     def __init__(self, model) -> None:
         super().__init__()
         self.model = model
+        self.uses_all_weights = model.uses_all_weights
 
     def loss(self, together, label_smoothing):
         counts = [self.model.predictions(part) for part in together]

@@ -79,7 +79,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
         counts = hidden.new_ones(count) if weights is None else weights  # what each row counts
         rows, width = rows_at_once(count, entities * hidden.element_size()), aligned(entities)
         grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros_like(weight)
+        grad_weight = torch.empty_like(weight) if count else torch.zeros_like(weight)  # the first chunk fills it
         grad_bias = None if bias is None else torch.zeros_like(bias)
         grad_gate = None if gate is None else torch.empty_like(gate)
         log_sum = hidden.new_empty(count)
@@ -110,7 +110,8 @@ class _FusedCrossEntropy(torch.autograd.Function):
             probabilities.view(-1).index_add_(0, places[true], shares[true], alpha=-1)
             p = probabilities[:, :entities]
             torch.mm(p, weight, out=grad_hidden[part])
-            grad_weight.addmm_(p.t(), h if weights is None else h * weights[part].unsqueeze(1))
+            counted = h if weights is None else h * weights[part].unsqueeze(1)
+            grad_weight.addmm_(p.t(), counted, beta=0 if start == 0 else 1)
             if grad_bias is not None:
                 grad_bias.addmv_(p.t(), counts[part])
             if grad_gate is not None and gate is not None:

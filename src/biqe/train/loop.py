@@ -244,7 +244,7 @@ def _step(
         group["lr"] = rate
     if replicas is None or pulse is None:
         loss = model.loss(batch, label_smoothing=config.label_smoothing)
-        optimizer.zero_grad(set_to_none=False)
+        optimizer.zero_grad(set_to_none=model.uses_all_weights)
         loss.backward()
         norm = clip_gradients(model, config.clip)
     else:
