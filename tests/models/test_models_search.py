@@ -68,7 +68,7 @@ def scores(model, *queries):
 
 def assignments(model, cqd, query, weight):
     """(n, targets) entities of the targets in every assignment of all variables, and (n,) its weight, enumerated."""
-    own = dict(zip(sorted(query.targets), scores(model.without_search(), query), strict=True))
+    own = dict(zip(sorted(query.targets), scores(model, query), strict=True))
     variables = [node for node, value in enumerate(query.nodes) if value < 0]
     every = torch.cartesian_prod(*[torch.arange(ENTITIES)] * len(variables)).view(-1, len(variables))
     at = {node: every[:, variables.index(node)] if value < 0 else torch.full((len(every),), value)
@@ -87,7 +87,7 @@ def assignments(model, cqd, query, weight):
 def test_scores_are_those_of_the_best_assignment(beside, cqd, mask_average, predictor_dropout, query):
     model = beside(mask_average=mask_average, predictor_dropout=predictor_dropout, search_beam=ENTITIES)
     for weight in (0.25, 0.7, 1.0):
-        rows, total = assignments(model, cqd, query, weight)
+        rows, total = assignments(model.without_search(), cqd, query, weight)
         best = torch.full((rows.shape[1], ENTITIES), -torch.inf)
         for target, entities in enumerate(rows.t()):
             best[target].scatter_reduce_(0, entities, total, "amax")

@@ -71,8 +71,9 @@ class LinkSearch:
 
     @torch.no_grad()
     def tuples(self, batch: Batch, count: int, own: torch.Tensor, width: int) -> list[Tuples]:
-        """The ``count`` best tuples of each query, with logarithms of their weights; ``width`` partial ones, or as many
-        as TUPLE_BEAM says where that is more, are kept on the way."""
+        """The ``count`` best tuples of each query, with logarithms of their weights. ``own``, (V, E), is what is known
+        of each target: what the encoder says, or that beside the links, which makes no difference that was seen. At
+        least ``width`` partial tuples are kept on the way, or as many as TUPLE_BEAM says."""
         found = joint_tuples(
             batch, self._tuple_links, T_NORM, width, count, _beside(own, TUPLE_WEIGHT), width_a_pair=TUPLE_BEAM
         )

@@ -555,16 +555,14 @@ class BiQE(QueryModel):
     def tuples(
         self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None, width: int | None = None
     ) -> list[Tuples] | None:
-        """With a link predictor inside: tuples of entities that the encoder expects and that its links join."""
+        """With a link predictor inside: tuples of entities that the model expects and that its links join."""
         if not self.config.predictor_rank or not all(solved(query, self.name) for query in queries):
             return None
-        config, own = self.config, marginals
-        if own is None or config.search:  # links are to be counted once
-            silent = self.without_search()
-            own = silent.scores(silent.encoder(queries))
-            own = own if marginals is None else own.masked_fill(marginals.isneginf(), -torch.inf)
-        batch = StructuredQueries(queries, self.entity_count, self.relation_count, self.name)
-        return self._link_search().tuples(batch.batch(np.arange(len(queries))), count, own, width or config.search_beam)
+        own = self.scores(self.encoder(queries)) if marginals is None else marginals
+        batch = StructuredQueries(queries, self.entity_count, self.relation_count, self.name).batch(
+            np.arange(len(queries))
+        )
+        return self._link_search().tuples(batch, count, own, width or self.config.search_beam)
 
     @property
     def finds_tuples(self) -> bool:
