@@ -13,7 +13,7 @@ was not all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from biqe.graph.index import objects, subjects
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge
 
-SUBJECTS = 8
+SUBJECTS = 6
 """Subjects of missing links that are compared, for each choice of missing patterns of a row."""
 WAYS = 256
 """Witnesses that are weighed against each other for each choice of missing patterns."""
@@ -34,7 +34,7 @@ MATCHES = 4096
 """Ways to satisfy a set of patterns that are looked through for them."""
 JUDGED = 100_000
 """The same where conditions on hidden variables may sort most of them out."""
-AHEAD = 12
+AHEAD = 7
 """Links that are asked about before the rows are known."""
 
 Entities = NDArray[np.int32]
@@ -86,6 +86,14 @@ class Way:
     candidates: Mapping[int, Entities] = field(default_factory=dict)
     """Entities that an open variable may be, sorted; one that is not there may be any."""
     is_complete: bool = True
+
+    def filled(self, nodes: Sequence[int]) -> Way:
+        """The same with other entities."""
+        return Way(self.held, self.missing, tuple(nodes), self.candidates, self.is_complete)
+
+    def incomplete(self) -> Way:
+        """The same where a better one may have been overlooked."""
+        return Way(self.held, self.missing, self.nodes, self.candidates, False)
 
 
 class EvidenceFinder:
@@ -143,7 +151,7 @@ class EvidenceFinder:
         for held in subsets:
             missing = tuple(edge for edge in group if edge not in held)
             for way in self._filled(nodes, held, missing, hidden):
-                yield way if are_all else replace(way, is_complete=False)
+                yield way if are_all else way.incomplete()
 
     def _filled(
         self, nodes: Sequence[int], held: tuple[Edge, ...], missing: tuple[Edge, ...], hidden: set[int]
@@ -308,7 +316,7 @@ def first_of(way: Way) -> Way:
     for node, entities in way.candidates.items():
         if nodes[node] < 0 and len(entities) and any(node in (edge[0], edge[2]) for edge in way.held):
             nodes[node] = int(entities[0])
-    return replace(way, nodes=tuple(nodes))
+    return way.filled(nodes)
 
 
 def _intersection(first: Entities, second: Entities) -> Entities:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -74,7 +74,7 @@ def _best(links: _Links, groups: list[list[Way]]) -> list[Way]:
     best = []
     for ways in groups:
         way = first_of(max(ways, key=weight))
-        best.append(way if all(each.is_complete for each in ways) else replace(way, is_complete=False))
+        best.append(way if all(each.is_complete for each in ways) else way.incomplete())
     return best
 
 
@@ -142,7 +142,7 @@ def _picked(links: _Links, ways: list[Way]) -> list[Way]:
                 nodes[number][node] = int(scores.argmax())
             elif len(entities):
                 nodes[number][node] = int(entities[scores[entities].argmax()])
-    return [replace(way, nodes=tuple(nodes[number])) if number in nodes else way for number, way in enumerate(ways)]
+    return [way.filled(nodes[number]) if number in nodes else way for number, way in enumerate(ways)]
 
 
 def _begun(links: _Links, ways: list[Way]) -> list[Way]:
@@ -153,7 +153,7 @@ def _begun(links: _Links, ways: list[Way]) -> list[Way]:
     for (number, node), candidates in wanted.items():
         nodes = list(found[number].nodes)
         nodes[node] = max(candidates, key=lambda link: links.said.get(link) or 0.0).subject
-        found[number] = replace(found[number], nodes=tuple(nodes))
+        found[number] = found[number].filled(nodes)
     return found
 
 
@@ -214,8 +214,8 @@ def _proposed(links: _Links, ways: list[Way]) -> list[Way]:
             nodes = list(way.nodes)
             for node, entities, best in zip(open_nodes, tried, place, strict=True):
                 nodes[node] = entities[int(best)]
-            way = replace(way, nodes=tuple(nodes))
-        found_ways[number] = way if is_complete else replace(way, is_complete=False)
+            way = way.filled(nodes)
+        found_ways[number] = way if is_complete else way.incomplete()
     return found_ways
 
 
