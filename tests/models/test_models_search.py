@@ -78,6 +78,12 @@ def assignments(model, cqd, query, weight):
         for s, relation, o in query.edges:
             truth = cqd._links().to_all(torch.arange(ENTITIES), torch.full((ENTITIES,), relation))
             total = total + weight * truth[at[s], at[o]]
+    if cqd.config.known == "one":  # what the graph holds is no prediction
+        held = {tuple(triple) for triple in GRAPH.triples.tolist()}
+        links = [[(s, relation, o) for s, o in zip(at[start].tolist(), at[end].tolist(), strict=True)]
+                 for start, relation, end in query.edges]  # fmt: skip
+        all_held = torch.tensor([held.issuperset(assignment) for assignment in zip(*links, strict=True)])
+        total = total.masked_fill(all_held, -torch.inf)
     return torch.stack([at[node] for node in own], 1), total
 
 
@@ -222,7 +228,7 @@ def test_a_row_that_misses_one_link_comes_before_rows_that_miss_more(beside):
         return [((3, 0, a) not in held) + ((a, 1, b) not in held) for a, b in found.rows.tolist()]
 
     sure = missing(beside(predictor_dropout=1.0))
-    assert sure[:2] == [0, 0] and sure == sorted(sure) and len(set(sure)) == 3
+    assert sure == sorted(sure) and set(sure) == {1, 2}
     unsure = missing(beside(predictor_dropout=1.0, known="off"))
     assert unsure != sorted(unsure)
     untold = beside(predictor_dropout=1.0)

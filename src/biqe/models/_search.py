@@ -11,7 +11,8 @@ each variable are those that both think of: few of them are enough.
 
 Tuples are the best assignments themselves, with more weight on the links; and a link that the graph holds is true,
 whatever the predictor says of it (``known_is_sure``), so that a tuple is the likelier the fewer links it is missing. A
-target by itself is ranked without that: what is known of a place says who is there, not who else might be.
+target by itself is ranked without that: what is known of a place says who is there, not who else might be. Tuples that
+miss none are left out: the graph holds them, and whoever asks has them from there.
 
 The search is made when queries are answered, and never while training.
 """
@@ -30,9 +31,9 @@ from biqe.models._cqd.max_product import tree_marginals, with_constants_said
 from biqe.models._cqd.structures import Batch
 from biqe.models._predictor import LinkPredictor
 
-TUPLE_BEAM = 10
-"""Partial tuples that are kept, at least, times the square of the number of targets: of several places that the graph
-knows many entities for, the right ones are a small part of all that fit."""
+TUPLE_BEAM = 12
+"""Partial tuples that are kept, at least, for each ordered pair of targets: of several places that the graph knows many
+entities for, the right ones are a small part of all that fit."""
 TUPLE_WEIGHT = 0.95
 """What links count in a tuple, whatever ``search`` is. What the encoder says of a target has the others in it already,
 so the product over many targets counts them again and again."""
@@ -50,6 +51,7 @@ class LinkSearch:
         known = None if graph is None else KnownLinks(graph)
         self._links = Links(predictor, LINK, known, known_is_sure=False)
         self._tuple_links = Links(predictor, LINK, known, known_is_sure)
+        self._leave_out_held = known_is_sure and known is not None
 
     @torch.no_grad()
     def log_probabilities(self, batch: Batch, own: torch.Tensor, weight: float, beam: int) -> torch.Tensor:
@@ -75,7 +77,14 @@ class LinkSearch:
         of each target: what the encoder says, or that beside the links, which makes no difference that was seen. At
         least ``width`` partial tuples are kept on the way, or as many as TUPLE_BEAM says."""
         found = joint_tuples(
-            batch, self._tuple_links, T_NORM, width, count, _beside(own, TUPLE_WEIGHT), width_a_pair=TUPLE_BEAM
+            batch,
+            self._tuple_links,
+            T_NORM,
+            width,
+            count,
+            _beside(own, TUPLE_WEIGHT),
+            width_a_pair=TUPLE_BEAM,
+            leave_out_held=self._leave_out_held,
         )
         return [replace(tuples, scores=TUPLE_WEIGHT * tuples.scores) for tuples in found]
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from biqe.models._contract import Tuples
-from biqe.models._cqd.links import Links
+from biqe.models._cqd.links import SURE, Links
 from biqe.models._cqd.max_product import CHUNK_BYTES, after_the_best, best, combine, constants, link_table, nothing_said
 from biqe.models._cqd.structures import Batch, Group, Structure
 
@@ -42,17 +42,20 @@ def joint_tuples(
     beside: torch.Tensor | None = None,
     *,
     width_a_pair: int = 0,
+    leave_out_held: bool = False,
 ) -> list[Tuples]:
     """The ``count`` best tuples of the targets of each query, all different, from a beam of ``width`` states; and of
-    ``width_a_pair`` times the square of the number of targets, where that is more."""
+    ``width_a_pair`` for each ordered pair of targets, where that is more. ``leave_out_held``: without
+    assignments all of whose links are sure."""
     queries = sum(len(group) for group in batch.groups)
     found = [Tuples(np.zeros((0, 0), np.int32), np.zeros(0))] * queries
     for group in batch.groups:
-        order, kept = group.structure.order, max(width, width_a_pair * len(group.structure.targets) ** 2)
+        order, targets = group.structure.order, len(group.structure.targets)
+        kept = max(width, width_a_pair * targets * (targets - 1))
         columns = [order.index(target) for target in group.structure.targets]
         for part in group.chunks(_chunk_size(links, kept)):
-            *_, states, total = _all_but_last(part, links, t_norm, kept, beside)
-            states, truth = _kept(part.structure, len(order) - 1, states, total, max(kept, count))
+            *_, states, total = _all_but_last(part, links, t_norm, kept, beside, leave_out_held)
+            states, truth, _ = _kept(part.structure, len(order) - 1, states, total, max(kept, count))
             states, truth = states[:, :count], truth[:, :count]
             for query, rows, own in zip(
                 part.queries.tolist(), states[:, :, columns].numpy(), truth.numpy(), strict=True
@@ -67,21 +70,33 @@ def _chunk_size(links: Links, width: int) -> int:
 
 
 def _all_but_last(
-    group: Group, links: Links, t_norm: str, width: int, beside: torch.Tensor | None = None
+    group: Group,
+    links: Links,
+    t_norm: str,
+    width: int,
+    beside: torch.Tensor | None = None,
+    leave_out_held: bool = False,
 ) -> tuple[dict[int, torch.Tensor], torch.Tensor, torch.Tensor]:
     """What each variable may be when it is filled, (b, E); the states of all variables but the last; and the truth of
-    every state continued by every entity, (b, s, E)."""
+    every state continued by every entity, (b, s, E), that of assignments of sure links perhaps left out."""
     order = group.structure.order
     states = torch.zeros(len(group), 1, 0, dtype=torch.int64)
     truth = torch.full((len(group), 1), nothing_said(t_norm))
+    held = torch.ones(len(group), 1, dtype=torch.bool)  # whether all links of a state are sure
     first: dict[int, torch.Tensor] = {}
     for place, node in enumerate(order):
-        total = _continued(group, node, states, truth, links, t_norm)
+        linked = _continued(group, node, states, links, t_norm)
+        total = combine(t_norm, linked, truth.unsqueeze(2))
         if beside is not None and node in group.structure.targets:
             total = combine(t_norm, total, beside[group.rows[:, group.structure.targets.index(node)]].unsqueeze(1))
         first[node] = total.amax(1)
         if place + 1 < len(order):
-            states, truth = _kept(group.structure, place, states, total, width)
+            states, truth, where = _kept(group.structure, place, states, total, width)
+            if leave_out_held:
+                before = where.div(total.shape[2], rounding_mode="floor")
+                held = held.gather(1, before) & (linked.expand_as(total).flatten(1).gather(1, where) == SURE)
+        elif leave_out_held:
+            total = total.masked_fill(held.unsqueeze(2) & (linked == SURE), float("-inf"))
     return first, states, total
 
 
@@ -98,16 +113,15 @@ def _marginals(group: Group, links: Links, t_norm: str, width: int, beside: torc
     return torch.stack(marginals, 1)
 
 
-def _continued(
-    group: Group, node: int, states: torch.Tensor, truth: torch.Tensor, links: Links, t_norm: str
-) -> torch.Tensor:
-    """(b, s, E) truth of every state, (b, s, variables), continued by every entity at ``node``."""
+def _continued(group: Group, node: int, states: torch.Tensor, links: Links, t_norm: str) -> torch.Tensor:
+    """(b, s, E) truth of the links that join every state, (b, s, variables), to every entity at ``node``; (b, 1, E)
+    where none leads there from a variable."""
     structure = group.structure
     total = constants(group, node, links, t_norm).unsqueeze(1)  # (b, 1, E)
     for parent in structure.parents(node):
         held = states[:, :, structure.order.index(parent)]
         total = combine(t_norm, _links_of(group, parent, node, held, links, t_norm), total)
-    return combine(t_norm, total, truth.unsqueeze(2))
+    return total
 
 
 def _links_of(group: Group, start: int, end: int, held: torch.Tensor, links: Links, t_norm: str) -> torch.Tensor:
@@ -121,8 +135,8 @@ def _links_of(group: Group, start: int, end: int, held: torch.Tensor, links: Lin
 
 def _kept(
     structure: Structure, place: int, states: torch.Tensor, total: torch.Tensor, width: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The best continued states, (b, k, variables), and their truth, (b, k)."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The best continued states, (b, k, variables), their truth, (b, k), and where in (s, E) they stand, (b, k)."""
     matters = _matters(structure, place)
     may_repeat = len(matters) <= place
     truth, where = best(total.flatten(1), SPARE * width if may_repeat else width)
@@ -131,8 +145,8 @@ def _kept(
     if may_repeat:
         truth = truth.masked_fill(_repeated(states[:, :, matters]), float("-inf"))
         truth, kept = truth.topk(min(width, truth.shape[1]), 1)
-        states = _states(states, kept)
-    return states, truth
+        states, where = _states(states, kept), where.gather(1, kept)
+    return states, truth, where
 
 
 def _states(states: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
