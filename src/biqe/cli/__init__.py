@@ -221,13 +221,19 @@ def _interrupts_come_again() -> Iterator[None]:
     """
     before, timers = sys.unraisablehook, list[threading.Timer]()
 
+    def again() -> None:
+        timers.append(threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)))
+        timers[-1].daemon = True
+        timers[-1].start()
+
     def hook(lost: Any) -> None:
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             before(lost)
             return
-        timers.append(threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)))
-        timers[-1].daemon = True
-        timers[-1].start()
+        try:
+            again()
+        except KeyboardInterrupt:  # on a busy machine it may come before this is over, and nothing can be raised here
+            again()
 
     sys.unraisablehook = hook
     try:
