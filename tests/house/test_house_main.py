@@ -7,6 +7,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 import time
 import types
 from typing import Annotated
@@ -141,6 +142,28 @@ def test_ctrl_c_where_nothing_can_be_raised_comes_again(ends_with, capsys):
     assert time.monotonic() - start < 20
     assert capsys.readouterr().err == "stopped: interrupted\n"
     assert sys.unraisablehook is before
+
+
+def test_ctrl_c_that_comes_again_too_soon_comes_once_more(ends_with, capsys, monkeypatch):
+    class Sudden(threading.Timer):
+        """Whose first one is over before it was started."""
+
+        made = 0
+
+        def start(self):
+            Sudden.made += 1
+            if Sudden.made == 1:
+                raise KeyboardInterrupt
+            super().start()
+
+    monkeypatch.setattr(threading, "Timer", Sudden)
+
+    def body():
+        ctypes.CFUNCTYPE(None)(raises(KeyboardInterrupt()))()
+        time.sleep(30)
+
+    assert ends_with(body) == 130 and Sudden.made == 2
+    assert capsys.readouterr().err == "stopped: interrupted\n"
 
 
 def test_a_command_chooses_its_exit_code(ends_with):

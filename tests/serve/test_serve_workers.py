@@ -285,7 +285,7 @@ def test_what_is_loaded_before_the_fork_is_there_once(tmp_path):
             if event["event"] == "read":
                 assert event["total"] == 30_000_000
                 assert event["resident"] > 150_000, "it has read 160 MB"
-                assert event["own"] < 40_000, "and most of it is not its own"
+                assert event["own"] < 70_000, "and neither of the two 80 MB is its own"
 
 
 def test_weights_are_mapped_and_stay_what_they_are_on_disk(tmp_path):
