@@ -534,7 +534,8 @@ class BiQE(QueryModel):
         if expert is not None:
             logits += expert.logits()
         if self.config.mask_average == "hidden":
-            return self._with_search(batch, torch.log_softmax(logits, 1))
+            # The search makes shares of what it finds; what all entities of a target have in common changes nothing there.
+            return torch.log_softmax(logits, 1) if batch.structured is None else self._with_search(batch, logits)
         mean = self._sum_by_target(batch, torch.softmax(logits, 1)) / batch.mask_counts.unsqueeze(1)
         # Probabilities below the smallest float would be -inf, and equal; they still must be finite.
         return self._with_search(batch, mean.clamp_min_(torch.finfo(mean.dtype).tiny).log())
