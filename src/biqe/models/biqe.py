@@ -534,7 +534,7 @@ class BiQE(QueryModel):
         if expert is not None:
             logits += expert.logits()
         if self.config.mask_average == "hidden":
-            # The search makes shares of what it finds; what all entities of a target have in common changes nothing there.
+            # The search makes shares of what it finds: what all entities of a target have in common is nothing to it.
             return torch.log_softmax(logits, 1) if batch.structured is None else self._with_search(batch, logits)
         mean = self._sum_by_target(batch, torch.softmax(logits, 1)) / batch.mask_counts.unsqueeze(1)
         # Probabilities below the smallest float would be -inf, and equal; they still must be finite.
