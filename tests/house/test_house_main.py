@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from biqe.errors import UnknownName
 @pytest.fixture
 def ends_with(monkeypatch):
     """Function that runs a command whose body is the given function, and returns the exit code."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore Ctrl-C
 
     def run(body, *arguments):
         module = types.ModuleType("biqe_test_command")
@@ -44,7 +46,8 @@ def ends_with(monkeypatch):
         monkeypatch.setitem(cli.COMMANDS, "say", cli.Entry("biqe_test_command:command", "Say something."))
         return cli.main(["say", *arguments])
 
-    return run
+    yield run
+    signal.signal(signal.SIGINT, before)
 
 
 def raises(error):

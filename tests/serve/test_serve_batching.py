@@ -54,12 +54,14 @@ def alone(kb):
 
 
 def said(answer):
-    """What an answer says, without the time that it took: words, and numbers."""
+    """What an answer says, without the time that it took: words, and numbers. Rows that only rounding puts in order
+    stand in the order of their entities."""
     if isinstance(answer, Answers):
-        links = [link for row in answer for link in row.missing]
+        rows = sorted(answer, key=lambda row: (row.status, -round(row.probability, 6), str(row.ids)))
+        links = [link for row in rows for link in row.missing]
         names = [(link.subject, link.relation, link.object) for link in links]
-        numbers = [part.probability for part in (*answer, *links)]
-        return [(row.ids, row.status) for row in answer] + names, numbers
+        numbers = [part.probability for part in (*rows, *links)]
+        return [(row.ids, row.status) for row in rows] + names, numbers
     return answer.statuses, [float(term.value) for row in answer.terms for term in row]
 
 
