@@ -36,7 +36,7 @@ from biqe.errors import EmptyResult, InvalidOption, RunFailed, UnreadableFile
 
 FILE = "calibration.json"
 FORMAT = "biqe-calibration"
-VERSION = 1
+VERSION = 2
 MOST_KNOWN = 1000
 """Known rows beyond this number say nothing more."""
 MOST_TARGETS = 3

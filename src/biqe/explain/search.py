@@ -27,7 +27,8 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge
 
 SUBJECTS = 6
-"""Subjects of missing links that are compared, for each choice of missing patterns of a row."""
+"""Subjects of missing links that are compared, for each choice of missing patterns of a row. All of them, a constant's
+link and one target of the question are eight rows, which one product with a table of entities takes in one go."""
 WAYS = 256
 """Witnesses that are weighed against each other for each choice of missing patterns."""
 MATCHES = 4096
@@ -35,7 +36,7 @@ MATCHES = 4096
 JUDGED = 100_000
 """The same where conditions on hidden variables may sort most of them out."""
 AHEAD = 7
-"""Links that are asked about before the rows are known."""
+"""Links that are asked about before the rows are known; see SUBJECTS."""
 
 Entities = NDArray[np.int32]
 Allowed = Mapping[int, NDArray[np.bool_]]
