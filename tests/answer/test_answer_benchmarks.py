@@ -75,6 +75,24 @@ def test_whole_tuples_by_number_of_targets(bench, run, tmp_path):
         bench("joint_tuples", *options, "--targets", 9)
 
 
+def test_whole_tuples_with_known_links_sure_and_not_beside_cqd_both_ways(bench, run, tmp_path):
+    base = open_knowledge_base(run / "run")
+    torch.manual_seed(0)
+    links = CQD(CqdConfig(rank=4, spread=0.5), 30, 3)
+    model = BiQE(Config(width=16, layers=1, heads=2, feed_forward=16, predictor_rank=4), 30, 3)
+    model.start_from(links)
+    for name, made in (("model", model), ("cqd", links)):
+        store.save(made, tmp_path / name, vocabulary=base.vocabulary, graph_fingerprint=base.splits.fingerprint)
+    options = ("--run", tmp_path / "model", "--graph", run / "kg", "--some-missing", 30, "--ways", "product,linked")
+    sure, shown = bench("joint_tuples", *options, "--cqd", tmp_path / "cqd")
+    unsure, _ = bench("joint_tuples", *options, "--known", "off", "--cqd", tmp_path / "cqd")
+    assert sure["model_config"]["known"] == "one" and unsure["model_config"]["known"] == "off"
+    assert "cqd, known - product" in shown and list(sure["ways"]) == ["product", "linked", "cqd", "cqd, known"]
+    mrr = {name: way["metrics"]["mrr"] for name, way in sure["ways"].items()}
+    # Predictor and encoder know nothing, so that what the graph holds is all there is to go by.
+    assert mrr["linked"] > unsure["ways"]["linked"]["metrics"]["mrr"] and mrr["cqd, known"] > mrr["cqd"]
+
+
 def test_a_search_is_measured_by_weight_and_by_beam(bench, run, tmp_path):
     base, place = open_knowledge_base(run / "run"), tmp_path / "model"
     torch.manual_seed(0)
