@@ -1,11 +1,10 @@
 // What the word before the cursor may become: variables of the text, SPARQL's words, and names of the graph.
 import { type Completion as Option, type CompletionContext, type CompletionResult } from "@codemirror/autocomplete";
 import { complete, type Completion } from "./api";
+import { TOKENS } from "./tokens";
 
 const WORD = /[?$]\w*|<[^<>"{}|^`\\\s]*|[\p{L}_][\p{L}\p{N}_.-]*:?[\p{L}\p{N}_.%-]*|:[\p{L}\p{N}_.%-]*/u;
 const BEFORE = new RegExp(`(?:${WORD.source})$`, "u");
-/** Strings, comments, IRIs, words and signs; enough to tell where in a triple the cursor stands. */
-export const TOKENS = /"""[\s\S]*?"""|'''[\s\S]*?'''|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|#[^\n]*|<[^<>\s]*>|[?$]\w+|[\p{L}_:][^\s{}()<>,;"']*|[{}(),;.]/gu;
 const KEYWORDS = ["SELECT", "DISTINCT", "WHERE", "ASK", "COUNT", "FILTER", "UNION", "VALUES", "ORDER BY", "ASC", "DESC", "LIMIT", "OFFSET", "PREFIX"];
 const LIMIT = 20;
 

@@ -1,5 +1,5 @@
 // A query as text, with one link more.
-import { TOKENS } from "./completion";
+import { TOKENS } from "./tokens";
 
 const isVariable = (word: string) => /^[?$]\w+$/.test(word);
 

@@ -9,7 +9,7 @@ beam       p(river) p(city | river): fill one target, ask again with that entity
 blended    p(river) sqrt(p(city) p(city | river)): the beam, but what it goes on with is the geometric mean of what the
            whole query says of the city and what the filled one says. Once the river is there, the model is asked about
            the rest of the query alone, and what else it knew of the city is lost to the beam.
-linked     (p(river) p(city))^.2 t(river, city)^.8, where t is how true the links of the tuple are: a search in models
+linked     (p(river) p(city))^.05 t(river, city)^.95, where t is how true the links of the tuple are: a search in models
            with links inside. For biqe with a link predictor; cqd goes by t alone. Other models, and queries that cannot
            be searched, get the beam. See linked.py.
 rescored   the tuples that either of them finds, ranked by the geometric mean of several ways to write the joint
