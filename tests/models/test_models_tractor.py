@@ -164,6 +164,20 @@ def test_certain_events_stay_finite():
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
 
 
+@pytest.mark.parametrize("exists", ["noisy_or", "expectation"])
+@pytest.mark.parametrize("loss", ["softmax", "likelihood"])
+def test_a_component_that_no_entity_has_a_part_in_stays_finite(exists, loss):
+    """Its expected number of entities is 0 in single precision, and the logarithm of that has no gradient."""
+    model = make(exists=exists, loss=loss).float()
+    with torch.no_grad():
+        model.as_subject[:, 0] = model.as_object[:, 0] = -20.0
+    for queries in ([TRIPLE, PATH], [TRIPLE]):  # a triple alone has a sum of its own
+        found = model.loss(model.encoder(with_gold(queries)))
+        found.backward()
+        assert torch.isfinite(found)
+        assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
+
+
 # Losses
 
 

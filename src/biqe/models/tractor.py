@@ -283,7 +283,7 @@ class TractOR(QueryModel):
             roles = batch.roles.unsqueeze(1)
             true = (log_c + log_s * (roles & SUBJECT > 0) + log_o * (roles & OBJECT > 0)).logsumexp(1)
             if self.config.loss == "softmax":
-                sums = self._sums(batch.roles.unique().tolist()).log()  # (3, K)
+                sums = self._log_sums(batch.roles.unique().tolist())  # (3, K)
                 return ((log_c + sums[batch.roles - 1]).logsumexp(1) - true).mean()
         negatives = draw_negatives(self.config.negatives, self.entity_count)  # (n,)
         false = self._log_probabilities(batch, log_c, log_z, negatives).clamp_max(np.log(_ALMOST_ONE))  # (V, n)
@@ -301,15 +301,19 @@ class TractOR(QueryModel):
         """(E, K) P(S(e)) and P(O(e))."""
         return _probability(self.as_subject), _probability(self.as_object)
 
-    def _sums(self, roles: Sequence[int]) -> torch.Tensor:
-        """(3, K) expected number of entities that are subject, object, both; 1 for those not asked for."""
+    def _log_sums(self, roles: Sequence[int]) -> torch.Tensor:
+        """(3, K) log of the expected number of entities that are subject, object, both; 0 for those not asked for.
+
+        A component that no entity has a part in any more has a sum of 0, whose logarithm no gradient survives.
+        """
         s, o = self._tables()
         ones = torch.ones_like(self.weights)
-        return torch.stack([
+        sums = torch.stack([
             s.sum(0) if SUBJECT in roles else ones,
             o.sum(0) if OBJECT in roles else ones,
             torch.einsum("ek,ek->k", s, o) if BOTH in roles else ones,
         ])  # fmt: skip
+        return sums.clamp_min(torch.finfo(sums.dtype).tiny).log()
 
     def _evidence(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
         """(V+X, K) log of w times P of all that is known but the candidate; and log of the probability that no
@@ -323,7 +327,7 @@ class TractOR(QueryModel):
             log_c = log_c.index_add(0, events.rows, F.logsigmoid(_odds(table.index_select(0, events.ids), rare)))
         if self.config.exists == "expectation":
             roles = (1 + torch.nonzero(batch.counts.any(0)).squeeze(1)).tolist()
-            return (log_c + batch.counts.to(log_c) @ self._sums(roles).log() if roles else log_c), None
+            return (log_c + batch.counts.to(log_c) @ self._log_sums(roles) if roles else log_c), None
         if not batch.needed.any():
             return log_c, None
         s, o = self._tables()
