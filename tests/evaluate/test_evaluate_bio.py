@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from biqe.errors import EmptyResult, InvalidOption, VocabularyMismatch
 from biqe.evaluate import Report, evaluate_bio
 from biqe.evaluate.auc_apr import PairScores, bio
-from biqe.evaluate.pairs import true_answers
+from biqe.evaluate.pairs import normalise, true_answers
 
 # The worked example has eight entities and four questions; the true answer of each is e0.
 #
@@ -19,13 +19,16 @@ from biqe.evaluate.pairs import true_answers
 #                  APR: 5 > 4: 1/1
 #     question 1:  2 9 2 1 0 0 0 0   one random negative e2 (2)
 #                  APR: 2 ties with 2: 1/2
-#     AUC pools true answers {5, 2} and negatives {4, 2}: 5>4, 5>2, 2<4, 2=2 gives (1 + 1 + 0 + 1/2) / 4 = 5/8
+#     AUC pools log-probabilities. All scores of question 0 fall by log(e^5 + e^4 + e^3 + e^2 + e + 3) = 5.46, those of
+#     question 1 by log(e^9 + 2 e^2 + e + 4) = 9.00. True answers {-.46, -7.00} and negatives {-1.46, -7.00}:
+#     -.46 wins twice, -7.00 loses once and ties once: (1 + 1 + 0 + 1/2) / 4 = 5/8
 #     APR = (1 + 1/2) / 2 = 3/4
 #   2-inter, two questions:
 #     question 2:  3 1 1 5 0 0 0 0   one random negative e1 (1), one hard negative e3 (5)
 #     question 3:  4 0 2 6 6 0 0 0   one random negative e2 (2), no hard negative
-#     random AUC: {3, 4} against {1, 2}: all four won, 1.   APR = 1
-#     hard, question 2 only: {3} against {5}: AUC 0, APR 0
+#     question 2 falls by log(e^5 + e^3 + 2 e + 4) = 5.20, question 3 by log(2 e^6 + e^4 + e^2 + 4) = 6.77
+#     random AUC: {-2.20, -2.77} against {-4.20, -4.77}: all four won, 1.   APR = 1
+#     hard, question 2 only: {-2.20} against {-.20}: AUC 0, APR 0
 #   mean over 1-chain, 2-inter and 2-inter hard: AUC = (5/8 + 1 + 0) / 3 = 13/24, APR = (3/4 + 1 + 0) / 3 = 7/12
 SCORES = {
     0: [5, 4, 3, 2, 1, 0, 0, 0],
@@ -61,18 +64,33 @@ def test_the_worked_example(example):
     assert report.by_shape["2-inter hard"].queries == 1
 
 
-def test_auc_pools_raw_scores(make):
-    """True answers score 5 and 2, their negatives 4 and 6: 5 > 4, and 5 and 2 lose to all others, 1/4. By
-    log-probabilities the second question, where e7 takes all, would score so low that 5 wins against both: 2/4."""
+def test_auc_pools_log_probabilities(make):
+    """True answers score 5 and 2, their negatives 4 and 6. As they are, 5 would win against 4 alone, 1/4. But in the
+    second question e7 takes all, 100, so its scores are worth -98 and -94: 5 wins against both, 2/4."""
     scores = {0: [5, 4, 0, 0, 0, 0, 0, 0], 1: [2, 0, 6, 0, 0, 0, 0, 100]}
     shaped = make.questions(
         [[make.one_hop(anchor)] for anchor in range(2)], [0, 0], ("1-chain",), answers=[{0}] * 2, negatives=[{1}, {2}]
     )
     model = make.Scripted(lambda query, target: scores[query.nodes[0]], 8)
-    raw = model.scores
-    model.raw_scores, model.scores = raw, lambda batch: raw(batch).log_softmax(1)
     figures = evaluate_bio(model, shaped).by_shape["1-chain"].metrics["realistic"]
-    assert figures == pytest.approx({"auc": 1 / 4, "apr": 1 / 2})
+    assert figures == pytest.approx({"auc": 2 / 4, "apr": 1 / 2})
+
+
+def test_how_high_all_scores_of_a_question_stand_changes_nothing(make, example):
+    model, shaped = example
+    raised = make.Scripted(lambda query, target: [s + 7 * query.nodes[0] for s in SCORES[query.nodes[0]]], 8)
+    assert evaluate_bio(raised, shaped).overall == evaluate_bio(model, shaped).overall
+
+
+@given(st.lists(st.lists(st.floats(-40, 40) | st.just(-np.inf), min_size=3, max_size=3), min_size=1, max_size=4))
+def test_normalised_scores_are_log_probabilities(rows):
+    scores = np.array(rows)
+    found = scores.copy()
+    normalise(found)
+    possible = np.isfinite(scores).any(axis=1)
+    assert np.exp(found[possible]).sum(axis=1) == pytest.approx(1)
+    assert (found[~possible] == -np.inf).all()
+    assert not np.isnan(found).any()
 
 
 def test_apr_looks_at_all_negatives_and_auc_at_one(make):
@@ -143,7 +161,7 @@ def test_what_the_report_says(example, tmp_path):
     assert Report.load(tmp_path / "r.json") == report
     table = report.to_table()
     assert max(map(len, table.splitlines())) <= 80
-    for words in ("AUC", "APR", "2-inter hard", "mean of 3", "negatives", "protocol bio version 2"):
+    for words in ("AUC", "APR", "2-inter hard", "mean of 3", "negatives", "protocol bio version 3"):
         assert words in table
     for part in report.by_shape.values():
         for metric, (low, high) in part.intervals.items():

@@ -243,6 +243,39 @@ def test_another_way_to_solve_queries_needs_no_other_training(toy_recipes, regis
     assert ("doing", "training") in watcher.told, "what shapes weights is another training"
 
 
+def test_a_result_by_an_earlier_protocol_is_ranked_again_and_not_trained_again(
+    toy_recipes, registry, places, remembers
+):
+    table = toy_recipes(one="toy-cq")
+    run(table, places, remembers())
+    path = results.path_of(places.results, expand(table)[0])
+    data = json.loads(path.read_text())
+    ranked = [report for report in data["reports"].values() if "protocol_version" in report]
+    assert ranked
+    for report in ranked:
+        report["protocol_version"] -= 1
+    path.write_text(json.dumps(data))
+    assert results.read(path).older_protocols == ("cq version 0",)
+    watcher = remembers()
+    assert run(table, places, watcher, resume=True) == {"toy/one/seed-0": "done"}
+    assert ("doing", "evaluating") in watcher.told and ("doing", "training") not in watcher.told
+    assert results.read(path).older_protocols == ()
+
+
+def test_memory_of_a_training_is_that_of_the_process_that_did_it(toy_recipes, registry, places, remembers):
+    table = toy_recipes(one="toy-cq")
+    run(table, places, remembers())
+    (job,) = expand(table)
+    trace, path = places.work / "runs" / job.run_name / "trace.jsonl", results.path_of(places.results, job)
+    *steps, ended = trace.read_text().splitlines()
+    told = json.loads(ended)
+    assert 0 < told["peak_resident_mib"] <= results.read(path).peak_mib
+    trace.write_text("\n".join([*steps, json.dumps(told | {"peak_resident_mib": 9_999_999})]) + "\n")
+    path.unlink()
+    run(table, places, remembers(), resume=True)
+    assert results.read(path).peak_mib == 9_999_999
+
+
 def test_a_leftover_of_a_kill_before_training_is_cleared(toy_recipes, registry, places, remembers):
     table = toy_recipes(one="toy-cq")
     (job,) = expand(table)

@@ -5,7 +5,7 @@ Two figures, each between 0 and 1 (published in percent):
 AUC   area under the ROC curve: the chance that a true answer of the type scores above a false one, where the two
       may belong to different questions of the type. As in the original, one negative is drawn for each question,
       and all true answers and all drawn negatives of a type are pooled. So scores of different questions are
-      compared with each other: a model's raw scores, before they are normalised over the entities.
+      compared with each other: log-probabilities over all entities, whatever the model.
 APR   average percentile rank: for each question the share of all its negatives that score below the true answer,
       then the mean over the questions of the type.
 
@@ -31,8 +31,9 @@ from biqe.evaluate.protocols import ShapeFigures, Summary, mean_of, summary_of
 from biqe.evaluate.ranks import TIE_RULES
 
 BIO = "bio"
-BIO_VERSION = 2
-"""2: AUC pools raw scores; 1 pooled log-probabilities."""
+BIO_VERSION = 3
+"""3: AUC pools log-probabilities of every model; 2 pooled what each model calls its raw scores, which for BiQE alone
+were log-probabilities; 1 pooled scores, which were log-probabilities of some models."""
 BIO_METRICS = ("auc", "apr")
 HARD = "{} hard"
 """Name of a type's figures against hard negatives."""

@@ -35,6 +35,9 @@ from biqe.query.queryset import QuerySet
 if TYPE_CHECKING:
     from biqe.models._contract import QueryModel
 
+VERSIONS = {CQ: CQ_VERSION, Q2B: Q2B_VERSION, BIO: BIO_VERSION}
+"""Of every protocol, the version by which reports are made today."""
+
 
 def evaluate(model: QueryModel, queries: QuerySet, *, filter_graph: str = "complete", **options: Any) -> Report:
     """How well ``model`` ranks the gold entities of ``queries``, by protocol ``cq``.
@@ -81,7 +84,7 @@ def evaluate_under(
         }
         return Report(
             protocol=CQ,
-            protocol_version=CQ_VERSION,
+            protocol_version=VERSIONS[CQ],
             filter_graph=name,
             overall=figures.overall,
             macro=figures.macro,
@@ -143,7 +146,7 @@ def evaluate_q2b(
         "ranked_targets": int(hard[asked].sum()),
         "candidates": model.entity_count if candidates is None else len(np.unique(candidates)),
     }
-    protocol = {"protocol": Q2B, "protocol_version": Q2B_VERSION, "filter_graph": "answers"}
+    protocol = {"protocol": Q2B, "protocol_version": VERSIONS[Q2B], "filter_graph": "answers"}
     settings = {"strict": strict, "batch_targets": batch_targets, **draws}
     facts = _circumstances(model, shaped, counts, clock, fingerprints, notes)
     return _of_shapes(found, skipped, settings, {**protocol, **facts})
@@ -181,7 +184,7 @@ def evaluate_bio(
         "ranked_queries": len(asked),
         "ranked_targets": sum(part.targets for part in found.by_shape.values()),
     }
-    protocol = {"protocol": BIO, "protocol_version": BIO_VERSION, "filter_graph": "none"}
+    protocol = {"protocol": BIO, "protocol_version": VERSIONS[BIO], "filter_graph": "none"}
     settings = {"strict": strict, "batch_targets": batch_targets, **draws}
     facts = _circumstances(model, shaped, counts, clock, fingerprints, notes)
     return _of_shapes(found, skipped, settings, {**protocol, **facts})

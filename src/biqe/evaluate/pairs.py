@@ -48,7 +48,8 @@ def pair_scores(
     positive = np.zeros(len(shaped), np.float32)
     negative = {kind: np.zeros(len(sets.values), np.float32) for kind, sets in kinds.items()}
     with at_rest(model):
-        for questions, scores in question_scores(model, shaped, asked, batch_targets, progress, raw=True):
+        for questions, scores in question_scores(model, shaped, asked, batch_targets, progress):
+            normalise(scores)
             positive[questions] = scores[np.arange(len(questions)), truth[questions]]
             for kind, sets in kinds.items():
                 for row, question in enumerate(questions.tolist()):
@@ -68,6 +69,19 @@ def pair_scores(
             hard = _take(pairs["hard"], of_type) if "hard" in pairs else None
             types[name] = (_take(pairs["random"], of_type), hard)
     return types
+
+
+def normalise(scores: NDArray[np.floating]) -> None:
+    """Turns every row of (n, E) scores into log-probabilities over the entities, in place.
+
+    Some models give such, others what they compare entities by; only so are questions of all models compared alike.
+    A row without one possible entity stays as it is.
+    """
+    top = scores.max(axis=1, keepdims=True)
+    top[~np.isfinite(top)] = 0.0
+    with np.errstate(divide="ignore"):
+        total = top + np.log(np.exp(scores - top).sum(axis=1, keepdims=True))
+    scores -= np.where(np.isfinite(total), total, 0.0)
 
 
 def true_answers(shaped: ShapedQueries) -> NDArray[np.int64]:

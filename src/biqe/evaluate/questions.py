@@ -132,12 +132,10 @@ def question_scores(
     asked: NDArray[np.int64],
     batch_targets: int | None,
     progress: Progress | None = None,
-    *,
-    raw: bool = False,
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.floating]]]:
     """Numbers of some questions and their (questions, E) scores, until all of ``asked`` are done.
 
-    Unions have raw scores, and with ``raw`` all questions have, so that different questions may be compared.
+    Unions have raw scores, so that their rows may be compared.
     The model must be at rest. Scores are fresh arrays that the caller may overwrite.
     """
     size = batch_size(model, batch_targets)
@@ -154,7 +152,7 @@ def question_scores(
     done = 0
     for chosen in batches(kinds.ravel(), counts, size):
         rows = np.concatenate([np.arange(first[question], first[question + 1]) for question in chosen])
-        score = model.raw_scores if raw or counts[chosen[0]] > 1 else model.scores
+        score = model.raw_scores if counts[chosen[0]] > 1 else model.scores
         scores = np.array(as_array(_row_scores(model, score, encoded, sizes, rows)))
         check_numbers(scores)
         if len(rows) > len(chosen):

@@ -185,9 +185,8 @@ class QueryModel(nn.Module, ABC):
         """(V, E) log-probabilities: a row for each target, in the order of the batch's queries and nodes."""
 
     def raw_scores(self, batch: Any) -> torch.Tensor:
-        """(V, E) scores that order entities as ``scores`` does and that different queries are compared by: unions and
-        the pooled AUC of protocol bio. Models that normalise a distance or a similarity over the entities give it here
-        as it was before."""
+        """(V, E) scores that order entities as ``scores`` does and that rows of a union are compared by. Models that
+        normalise a distance or a similarity over the entities give it here as it was before."""
         return self.scores(batch)
 
     def trace(self, batch: Any) -> Trace:

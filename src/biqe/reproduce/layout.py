@@ -97,6 +97,7 @@ def cost(ours: Ours) -> str:
         parts += [f"{ours.settings['sample']:,} queries of each shape"]
     if ours.filter_negatives is not None:
         parts += [f"filter_negatives={str(ours.filter_negatives).lower()}"]
+    parts += [f"protocol {name}" for name in ours.older_protocols]
     return ("quick: " if ours.quick else "ours: ") + ", ".join(parts)
 
 

@@ -44,7 +44,7 @@ class Result:
     """``train`` over all parts of the run, ``before`` of the training that it started from, ``evaluate``, and
     ``total`` of this process."""
     peak_mib: int = 0
-    """Largest resident size of the process during the job."""
+    """Largest resident size of the process during the job, and of an earlier one that did its training."""
     parts: int = 1
     """Parts that the training was done in: 1 if it was never interrupted."""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -61,6 +61,15 @@ class Result:
     def all_settings(self) -> dict[str, Any]:
         """The settings with defaults, in older results too: those that it was made with."""
         return recorded(self.settings, self.config)
+
+    @property
+    def older_protocols(self) -> tuple[str, ...]:
+        """Protocols that have changed since, each with the version that the figures are by."""
+        from biqe.evaluate import VERSIONS
+
+        found = {(str(report.get("protocol")), report.get("protocol_version")) for report in self.reports.values()
+                 if isinstance(report, Mapping)}  # fmt: skip
+        return tuple(sorted(f"{name} version {made}" for name, made in found if VERSIONS.get(name, made) != made))
 
     def to_json(self) -> dict[str, Any]:
         """Dicts, lists, strings and numbers only."""
@@ -118,11 +127,11 @@ def read(path: Path) -> Result:
 
 
 def done_as(path: Path, job: Job) -> bool:
-    """Whether ``path`` holds the result of ``job``, made with its settings."""
+    """Whether ``path`` holds the result of ``job``, made with its settings and by the protocol of today."""
     if not path.exists():
         return False
     found = read(path)
-    return found.state == "done" and found.all_settings == job.settings
+    return found.state == "done" and found.all_settings == job.settings and not found.older_protocols
 
 
 def read_all(folder: Path) -> tuple[list[Result], dict[str, Mapping[str, Any]]]:

@@ -65,7 +65,6 @@ def _do(job: Job, desk: Desk) -> tuple[str, str]:
         outcome = work(job, desk)
         found = _result(
             job,
-            watch,
             figures=outcome.figures,
             ties=outcome.ties,
             reports=results.without_places(outcome.reports, places.words),
@@ -73,6 +72,7 @@ def _do(job: Job, desk: Desk) -> tuple[str, str]:
             fingerprints=outcome.fingerprints,
             seconds={**outcome.seconds, "total": round(watch.seconds(), 1)},
             parts=outcome.parts,
+            peak_mib=max(watch.peak_mib(), outcome.peak_mib),
         )
         results.write(found, path)
         for ending, content in outcome.files.items():
@@ -86,13 +86,14 @@ def _do(job: Job, desk: Desk) -> tuple[str, str]:
         faults.mkdir(parents=True, exist_ok=True)
         (faults / f"{job.name.replace('/', '.')}.txt").write_text(traceback.format_exc(), "utf-8")
     reason = str(results.without_places(reason, places.words))
-    failed = _result(job, watch, state="failed", reason=reason, seconds={"total": round(watch.seconds(), 1)})
+    failed = _result(job, state="failed", reason=reason, seconds={"total": round(watch.seconds(), 1)},
+                     peak_mib=watch.peak_mib())  # fmt: skip
     if not (path.exists() and results.read(path).state == "done"):  # a good result is not lost to a failure
         results.write(failed, path)
     return "failed", reason
 
 
-def _result(job: Job, watch: Stopwatch, **facts: object) -> Result:
+def _result(job: Job, **facts: object) -> Result:
     from biqe.evaluate.machine import machine
     from biqe.train.run import git_state, versions
 
@@ -102,7 +103,6 @@ def _result(job: Job, watch: Stopwatch, **facts: object) -> Result:
         recipe=job.recipe.name,
         seed=job.seed,
         settings=job.settings,
-        peak_mib=watch.peak_mib(),
         versions=versions(),
         git=git_state(),
         machine=about,

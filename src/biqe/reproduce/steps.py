@@ -95,6 +95,8 @@ class Trained:
     parts: int
     before: float = 0.0
     """Seconds of the training that it started from."""
+    peak_mib: int = 0
+    """Largest resident size of the processes that trained it, as far as they lived to tell."""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -140,6 +142,7 @@ def train(job: Job, desk: Desk) -> Trained:
         max((float(event.get("seconds", 0.0)) for event in events), default=0.0),
         1 + sum(event.get("event") == "resumed" for event in events),
         0.0 if before is None else before.seconds,
+        max((int(event.get("peak_resident_mib", 0)) for event in events), default=0),
     )
 
 

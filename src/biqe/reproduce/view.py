@@ -1,6 +1,7 @@
 """Results beside published figures: means and deviations over seeds, and the rows that nobody has run.
 
-Only results with equal settings are averaged; quick ones stand apart from real ones.
+Only results with equal settings and by the same version of a protocol are averaged; quick ones stand apart from real
+ones.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Ours:
     """Whether true answers were kept out of sampled negatives; None for models without such an option."""
     failed: tuple[tuple[int, str], ...] = ()
     """Seeds that failed, and why."""
+    older_protocols: tuple[str, ...] = ()
+    """Protocols that have changed since, each with the version that the figures are by."""
 
     @property
     def quick(self) -> bool:
@@ -57,16 +60,17 @@ class Block:
     @property
     def real(self) -> Ours | None:
         """Our figures by the recipe as it stands, or, where there are none, by other defaults, budget or split."""
-        # Where all queries were ranked, a sample of them says nothing more.
+        # Where all queries were ranked, a sample of them says nothing more; nor does a protocol that was given up.
         done = sorted(
-            (ours for ours in self.ours if not ours.quick), key=lambda ours: bool(ours.settings.get("sample"))
+            (ours for ours in self.ours if not ours.quick),
+            key=lambda ours: (bool(ours.older_protocols), bool(ours.settings.get("sample"))),
         )
         if len(done) < 2:
             return next(iter(done), None)
         today, given = Job(self.recipe, 0).run_settings.items(), dict(self.recipe.train).items()
         current = [ours for ours in done if all(ours.settings.get(key) == value for key, value in today)]
         plain = [ours for ours in done if all(ours.settings.get("train", {}).get(k) == v for k, v in given)]
-        return next(iter([*current, *plain, *done]))
+        return min([*current, *plain, *done], key=lambda ours: bool(ours.older_protocols))
 
 
 @dataclass(frozen=True)
@@ -121,12 +125,12 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def _groups(results: Sequence[Result]) -> tuple[Ours, ...]:
-    """Results by settings, defaults included; real ones first."""
-    by_settings: dict[str, tuple[Mapping[str, Any], list[Result]]] = {}
+    """Results by settings, defaults included, and versions of protocols; real ones first."""
+    alike: dict[tuple[str, ...], tuple[Mapping[str, Any], list[Result]]] = {}
     for result in sorted(results, key=lambda r: (r.quick, r.seed)):
         settings = result.all_settings
-        by_settings.setdefault(digest(settings), (settings, []))[1].append(result)
-    return tuple(_average(settings, alike) for settings, alike in by_settings.values())
+        alike.setdefault((digest(settings), *result.older_protocols), (settings, []))[1].append(result)
+    return tuple(_average(settings, group) for settings, group in alike.values())
 
 
 def _average(settings: Mapping[str, Any], results: Sequence[Result]) -> Ours:
@@ -154,6 +158,7 @@ def _average(settings: Mapping[str, Any], results: Sequence[Result]) -> Ours:
         peak_mib=max((r.peak_mib for r in done), default=0),
         filter_negatives=(done[0].config.get("model") or {}).get("filter_negatives") if done else None,
         failed=tuple((r.seed, r.reason) for r in results if r.state == "failed"),
+        older_protocols=results[0].older_protocols,
     )
 
 

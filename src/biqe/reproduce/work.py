@@ -48,6 +48,8 @@ class Outcome:
     config: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     parts: int = 1
+    peak_mib: int = 0
+    """Of the training, whoever did it."""
     files: dict[str, bytes] = field(default_factory=dict)
     """Pictures and the like, by the ending of their name; they are put beside the result."""
 
@@ -78,7 +80,7 @@ def work(job: Job, desk: Desk) -> Outcome:
         return outcome
     opened.queries(job.split)  # refused before an hour of training, not after it, where there are none
     trained = train(job, desk)
-    outcome.config, outcome.parts = trained.config, trained.parts
+    outcome.config, outcome.parts, outcome.peak_mib = trained.config, trained.parts, trained.peak_mib
     outcome.seconds["train"] = round(trained.seconds, 1)
     if job.before is not None:
         outcome.seconds["before"] = round(trained.before, 1)
