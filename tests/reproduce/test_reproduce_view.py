@@ -205,12 +205,24 @@ def test_figures_by_an_earlier_protocol_stand_apart_and_say_so():
 
     today = VERSIONS["bio"]
     block = view(recipes.load("bio"), [by(2, 0, 0.9), by(today, 1, 0.8), by(2, 2, 0.7)]).blocks[0]
-    assert [(ours.seeds, ours.older_protocols) for ours in block.ours] == [((0, 2), ("bio version 2",)), ((1,), ())]
+    assert [(ours.seeds, ours.older_protocols) for ours in block.ours] == [((1,), ()), ((0, 2), ("bio version 2",))]
     assert block.real.mean["all"]["auc"] == 0.8
     # Another budget by the protocol of today says more than the recipe's own by an earlier one.
     block = view(recipes.load("bio"), [by(2, 0, 0.9), by(today, 0, 0.6, minutes=5.0)]).blocks[0]
     assert block.real.mean["all"]["auc"] == 0.6
-    assert [layout.cost(ours).endswith("protocol bio version 2") for ours in block.ours] == [True, False]
+    assert [layout.cost(ours).endswith("protocol bio version 2") for ours in block.ours] == [False, True]
+
+
+def test_what_is_not_as_the_recipe_asks_for_today_is_said():
+    figures = {"all": {"auc": 0.8, "apr": 0.8}}
+    plain = found("bio", "gqe", figures=figures)
+    other = {**plain.settings, "train": {**plain.settings["train"], "weight_decay": 0.5, "minutes": 7.0}}
+    other["model_config"] = {**other["model_config"], "width": 64}
+    block = view(recipes.load("bio"), [Result("bio", "gqe", 0, other, figures=figures), plain]).blocks[0]
+    assert [ours.changed for ours in block.ours] == [{}, {"width": 64, "weight_decay": 0.5}], "the recipe's own first"
+    assert (
+        layout.cost(block.ours[1]) == "ours: 1 seed, budget 7 min, trained 0 s, valid split, width=64, weight_decay=0.5"
+    )
 
 
 def write(folder, result, name):

@@ -84,7 +84,7 @@ def remarks(block: Block, reason: str | None = None) -> list[str]:
 
 
 def cost(ours: Ours) -> str:
-    """Seeds, budget, time, memory and split in words."""
+    """Seeds, budget, time, memory, split, and what is not as the recipe has it today, in words."""
     parts = [f"{len(ours.seeds)} seed{'s' if len(ours.seeds) != 1 else ''}"]
     if ours.budget:
         parts += [f"budget {ours.budget}", f"trained {minutes(ours.train_seconds)}"]
@@ -98,6 +98,7 @@ def cost(ours: Ours) -> str:
     if ours.filter_negatives is not None:
         parts += [f"filter_negatives={str(ours.filter_negatives).lower()}"]
     parts += [f"protocol {name}" for name in ours.older_protocols]
+    parts += [f"{name}={value}" for name, value in ours.changed.items()]
     return ("quick: " if ours.quick else "ours: ") + ", ".join(parts)
 
 

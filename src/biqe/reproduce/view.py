@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ class Ours:
     """Seeds that failed, and why."""
     older_protocols: tuple[str, ...] = ()
     """Protocols that have changed since, each with the version that the figures are by."""
+    changed: Mapping[str, Any] = field(default_factory=dict)
+    """Options of model and training, but for its length, that are not what the recipe asks for today."""
 
     @property
     def quick(self) -> bool:
@@ -52,7 +54,7 @@ class Ours:
 
 @dataclass(frozen=True)
 class Block:
-    """One recipe: what was published, and what we found, if anything."""
+    """One recipe: what was published, and what we found, if anything, by the recipe as it stands first."""
 
     recipe: Recipe
     ours: tuple[Ours, ...]
@@ -99,7 +101,7 @@ def view(table: Table, results: Iterable[Result], *, quick: bool | None = None) 
     own = [r for r in results if r.table == table.name and (quick is None or r.quick == quick)]
     return View(
         table,
-        tuple(Block(recipe, _groups([r for r in own if r.recipe == recipe.name])) for recipe in table.recipes),
+        tuple(_block(recipe, [r for r in own if r.recipe == recipe.name]) for recipe in table.recipes),
     )
 
 
@@ -122,6 +124,23 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
     if len(values) < 2:
         return mean, None
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def _block(recipe: Recipe, results: Sequence[Result]) -> Block:
+    found = Block(recipe, tuple(replace(ours, changed=_changed(recipe, ours)) for ours in _groups(results)))
+    return Block(recipe, tuple(sorted(found.ours, key=lambda ours: ours is not found.real)))
+
+
+def _changed(recipe: Recipe, ours: Ours) -> dict[str, Any]:
+    if recipe.model is None:
+        return {}
+    today = Job(recipe, 0, ours.quick).settings
+    return {
+        name: value
+        for part in ("model_config", "train")
+        for name, value in sorted(ours.settings.get(part, {}).items())
+        if name not in ("minutes", "epochs") and value != today[part].get(name)
+    }
 
 
 def _groups(results: Sequence[Result]) -> tuple[Ours, ...]:
