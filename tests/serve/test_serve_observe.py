@@ -186,3 +186,20 @@ def test_what_libraries_report_is_json_too():
     assert (task["source"], task["message"]) == ("asyncio", "Task exception was never\nretrieved")
     assert "ValueError: gone" in task["exception"]
     assert "DeprecationWarning: old" in warning["message"]
+
+
+def test_a_line_of_the_log_is_written_at_once():
+    """Unbuffered, as containers like it, every write is a call: an end of line of its own could land in the middle of
+    another worker's."""
+    writes = []
+
+    class Unbuffered(io.StringIO):
+        def write(self, text):
+            writes.append(text)
+            return len(text)
+
+    log = new_log(Unbuffered())
+    log.info("started", worker=1)
+    log.warning("odd", message="two\nlines")
+    assert [json.loads(text)["event"] for text in writes] == ["started", "odd"]
+    assert all(text.endswith("}\n") and text.count("\n") == 1 for text in writes)

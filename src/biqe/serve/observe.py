@@ -35,9 +35,12 @@ QUIET = ("/health", "/ready", "/metrics")
 
 
 def new_log(stream: TextIO | None = None) -> Any:
-    """A logger that writes JSON lines, to standard error unless told otherwise."""
+    """A logger that writes JSON lines, to standard error unless told otherwise.
+
+    A line and its end are written at once: several workers share the stream.
+    """
     return structlog.wrap_logger(
-        structlog.PrintLogger(stream or sys.stderr),
+        structlog.WriteLogger(stream or sys.stderr),
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
