@@ -14,6 +14,7 @@ from biqe.answer.combine import AskConfig
 from biqe.answer.evidence import EvidenceFinder
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.exact.answers import tuples
+from biqe.explain.search import first_of
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 
 ENTITIES, RELATIONS = 4, 2
@@ -317,6 +318,26 @@ def test_witnesses_of_one_hidden_variable_are_those_of_the_exact_engine(toy, see
     found = [nodes[0] for nodes in finder._witnesses(query.nodes, query.edges, 4)]
     rows = tuples(graph, BoundQuery((TARGET, *query.nodes[1:]), query.edges, (0,)), limit=4)
     assert found == rows[:, 0].tolist()
+
+
+def test_neighbours_are_remembered_by_the_end_that_is_asked_for(toy):
+    """0 -> 1 is all there is: from 0 one comes to 1, and nothing comes to 0."""
+    graph, edges = toy.graph_of([(0, 0, 1)], 3, 1), ((0, 0, 1),)
+    finder = EvidenceFinder(graph, BoundQuery((HIDDEN, HIDDEN, TARGET), (*edges, (1, 0, 2)), (2,)))
+    assert [nodes[:2] for nodes in finder._witnesses([0, -2, -3], edges, 9)] == [[0, 1]]
+    assert [nodes[:2] for nodes in finder._witnesses([-1, 0, -3], edges, 9)] == []
+    assert [nodes[:2] for nodes in finder._witnesses([-1, 1, -3], edges, 9)] == [[0, 1]]
+
+
+@settings(deadline=None)
+@given(triples, queries())
+def test_evidence_that_was_found_is_what_would_be_found_anew(toy, stored, query):
+    graph = toy.graph_of(stored, ENTITIES, RELATIONS)
+    finder = EvidenceFinder(graph, query)
+    for row in list(product(range(ENTITIES), repeat=len(query.targets)))[:20]:
+        for ways in finder.alternatives(row):
+            for way in map(first_of, ways):
+                assert finder.evidence_of(way) == EvidenceFinder(graph, query).evidence_of(way)
 
 
 @settings(max_examples=100, deadline=None)

@@ -106,7 +106,7 @@ class EvidenceFinder:
         self.allowed = allowed or {}
         self._relations = graph.relation_count
         self._groups = _groups(query)
-        self._neighbours: dict[tuple[Edge, int], Entities] = {}
+        self._neighbours: dict[tuple[Edge, int, int], Entities] = {}
         self._seen: dict[tuple[int, tuple[int, ...]], list[Way]] = {}
 
     def alternatives(self, row: Sequence[int]) -> list[list[Way]]:
@@ -269,7 +269,7 @@ class EvidenceFinder:
 
     def _near(self, nodes: Sequence[int], edge: Edge, hidden: int) -> Entities:
         """Entities that satisfy one edge in the place of the hidden variable."""
-        key = edge, nodes[edge[0] if edge[2] == hidden else edge[2]]
+        key = edge, hidden, nodes[edge[0] if edge[2] == hidden else edge[2]]
         found = self._neighbours.get(key)
         if found is None:
             link, index = self.fill(edge, nodes), self.graph.index
