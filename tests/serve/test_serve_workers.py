@@ -250,6 +250,28 @@ def test_a_worker_that_is_stuck_makes_room_for_another():
         until(lambda: any(event["event"] == "worker ended" and event["code"] == 0 for event in process.events))
 
 
+def test_a_worker_to_which_a_signal_was_lost_before_it_served_stops_all_the_same():
+    """Python ignores what a handler raises inside a callback, such as those of imports."""
+    losing = """
+        import signal
+        socket = listen("127.0.0.1", 0)
+
+        def work(number):
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(9)
+            except SystemExit:
+                tell("lost")
+            serve_socket(app, socket)
+            tell("ended")
+
+        Supervisor(work, tell=tell).run()
+    """
+    with program(losing) as process:
+        until(lambda: {"event": "ended"} in process.events, seconds=30)
+        assert {"event": "lost"} in process.events
+
+
 def test_what_is_loaded_before_the_fork_is_there_once(tmp_path):
     # Weights that are mapped and an array that is not; three workers that read all of both.
     shared = """

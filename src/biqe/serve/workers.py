@@ -127,8 +127,8 @@ class Supervisor:
         try:
             _follow(parent)
             # Until the worker has handlers of its own; and after it has stopped, when these are taken back.
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-            signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+            signal.signal(signal.SIGTERM, _leave)
+            signal.signal(signal.SIGINT, _leave)
             # A terminal that is closed tells all of its processes; the supervisor ends its workers in good order.
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -158,6 +158,18 @@ class Supervisor:
                 stops = float("inf")
             if self.workers:
                 signal.sigtimedwait(self.signals, 0.1)
+
+
+_leaving = False
+"""Whether this worker was told to stop while it had no handlers of its own."""
+
+
+def _leave(*_: Any) -> None:
+    """A signal to a worker that does not serve. Python ignores what is raised in some places, while modules are being
+    imported for one; so it is noted, too, and a worker that goes on to serve stops at once."""
+    global _leaving
+    _leaving = True
+    sys.exit(0)
 
 
 def _signal(pid: int, number: int) -> None:
@@ -288,6 +300,7 @@ def serve_socket(
 
         async def on_tick(self, counter: int) -> bool:
             # Ten times a second.
+            self.should_exit = self.should_exit or _leaving
             if connections is not None:
                 connections[worker] = AWAY if self.should_exit else len(self.server_state.connections)
             if counter % 10 == 0 and is_stuck is not None and is_stuck():
