@@ -272,6 +272,20 @@ def test_a_worker_to_which_a_signal_was_lost_before_it_served_stops_all_the_same
         assert {"event": "lost"} in process.events
 
 
+def test_a_worker_that_is_not_told_of_the_end_of_its_supervisor_sees_it():
+    deaf = SERVER.replace(
+        "work = lambda number:",
+        """PR_SET_PDEATHSIG = 1
+    import ctypes
+    work = lambda number: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0) or""",
+    )
+    with program(deaf, "2") as process:
+        get(port_of(process))
+        workers = pids_of(process)
+        process.kill()
+        until(lambda: not any(map(is_there, workers)), seconds=30)
+
+
 def test_what_is_loaded_before_the_fork_is_there_once(tmp_path):
     # Weights that are mapped and an array that is not; three workers that read all of both.
     shared = """

@@ -162,6 +162,8 @@ class Supervisor:
 
 _leaving = False
 """Whether this worker was told to stop while it had no handlers of its own."""
+_supervisor: int | None = None
+"""In a worker, the process that it was started by."""
 
 
 def _leave(*_: Any) -> None:
@@ -180,7 +182,9 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _follow(parent: int) -> None:
-    """Have the kernel send this process SIGTERM when its parent ends, however it does."""
+    """Have the kernel send this process SIGTERM when its parent ends, however it does; one that serves looks, too."""
+    global _supervisor
+    _supervisor = parent
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it ended before the kernel was asked
         os._exit(1)
@@ -300,7 +304,8 @@ def serve_socket(
 
         async def on_tick(self, counter: int) -> bool:
             # Ten times a second.
-            self.should_exit = self.should_exit or _leaving
+            is_alone = counter % 10 == 0 and _supervisor is not None and os.getppid() != _supervisor
+            self.should_exit = self.should_exit or _leaving or is_alone
             if connections is not None:
                 connections[worker] = AWAY if self.should_exit else len(self.server_state.connections)
             if counter % 10 == 0 and is_stuck is not None and is_stuck():
