@@ -337,7 +337,8 @@ def test_evidence_that_was_found_is_what_would_be_found_anew(toy, stored, query)
     for row in list(product(range(ENTITIES), repeat=len(query.targets)))[:20]:
         for ways in finder.alternatives(row):
             for way in map(first_of, ways):
-                assert finder.evidence_of(way) == EvidenceFinder(graph, query).evidence_of(way)
+                fresh = EvidenceFinder(graph, query)
+                assert finder.evidence_of(way) == fresh.evidence_of(way)
 
 
 @settings(max_examples=100, deadline=None)

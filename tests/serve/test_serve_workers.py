@@ -70,6 +70,9 @@ def program(main, *arguments):
         if process.poll() is None:
             process.kill()
         process.wait()
+        for pid in pids_of(process):  # a worker that outlived it, which is a failure, would keep the pipe open for ever
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         reader.join()
         process.stdout.close()
         process.stderr.close()

@@ -67,9 +67,10 @@ class Result:
         """Protocols that have changed since, each with the version that the figures are by."""
         from biqe.evaluate import VERSIONS
 
-        found = {(str(report.get("protocol")), report.get("protocol_version")) for report in self.reports.values()
-                 if isinstance(report, Mapping)}  # fmt: skip
-        return tuple(sorted(f"{name} version {made}" for name, made in found if VERSIONS.get(name, made) != made))
+        made = [(str(report.get("protocol")), report.get("protocol_version")) for report in self.reports.values()
+                if isinstance(report, Mapping)]  # fmt: skip
+        return tuple(sorted({f"{name} version {version}" for name, version in made
+                             if VERSIONS.get(name, version) != version}))  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """Dicts, lists, strings and numbers only."""
@@ -89,6 +90,9 @@ class Result:
                 for group, metrics in values.get("ties", {}).items()
             }
             found = cls(**values)
+            for name in ("settings", "reports", "config", "seconds"):
+                if not isinstance(getattr(found, name), Mapping):
+                    raise TypeError(f"{name} must be an object. Got {getattr(found, name)!r:.40}")
             for metrics in found.figures.values():
                 for value in metrics.values():
                     float(value)

@@ -62,10 +62,9 @@ class Block:
     @property
     def real(self) -> Ours | None:
         """Our figures by the recipe as it stands, or, where there are none, by other defaults, budget or split."""
-        # Where all queries were ranked, a sample of them says nothing more; nor does a protocol that was given up.
+        # Where all queries were ranked, a sample of them says nothing more.
         done = sorted(
-            (ours for ours in self.ours if not ours.quick),
-            key=lambda ours: (bool(ours.older_protocols), bool(ours.settings.get("sample"))),
+            (ours for ours in self.ours if not ours.quick), key=lambda ours: bool(ours.settings.get("sample"))
         )
         if len(done) < 2:
             return next(iter(done), None)
@@ -127,8 +126,9 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def _block(recipe: Recipe, results: Sequence[Result]) -> Block:
-    found = Block(recipe, tuple(replace(ours, changed=_changed(recipe, ours)) for ours in _groups(results)))
-    return Block(recipe, tuple(sorted(found.ours, key=lambda ours: ours is not found.real)))
+    found = tuple(replace(ours, changed=_changed(recipe, ours)) for ours in _groups(results))
+    real = Block(recipe, found).real
+    return Block(recipe, tuple(sorted(found, key=lambda ours: ours is not real)))
 
 
 def _changed(recipe: Recipe, ours: Ours) -> dict[str, Any]:
