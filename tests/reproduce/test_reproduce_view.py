@@ -213,6 +213,24 @@ def test_figures_by_an_earlier_protocol_stand_apart_and_say_so():
     assert [layout.cost(ours).endswith("protocol bio version 2") for ours in block.ours] == [False, True]
 
 
+@pytest.mark.parametrize("name", ["settings", "reports", "config", "seconds"])
+@pytest.mark.parametrize("value", [[], "x", 3, None])
+def test_a_result_with_something_else_in_the_place_of_an_object_is_refused(name, value):
+    data = found("bio", "gqe").to_json() | {name: value}
+    with pytest.raises(UnreadableFile, match=f"not a whole result: {name} must be an object"):
+        Result.from_json(data)
+
+
+def test_odd_versions_of_a_protocol_are_older_ones():
+    odd = {
+        "a": {"protocol": "bio", "protocol_version": [1]},
+        "b": {"protocol": ["bio"]},
+        "c": 3,
+        "d": {"protocol": "bio"},
+    }
+    assert found("bio", "gqe", reports=odd).older_protocols == ("bio version None", "bio version [1]")
+
+
 def test_what_is_not_as_the_recipe_asks_for_today_is_said():
     figures = {"all": {"auc": 0.8, "apr": 0.8}}
     plain = found("bio", "gqe", figures=figures)

@@ -182,7 +182,8 @@ class QueryModel(nn.Module, ABC):
 
     @abstractmethod
     def scores(self, batch: Any) -> torch.Tensor:
-        """(V, E) log-probabilities: a row for each target, in the order of the batch's queries and nodes."""
+        """(V, E) log-probabilities, up to a number that all entities of a row share: a row for each target, in the
+        order of the batch's queries and nodes."""
 
     def raw_scores(self, batch: Any) -> torch.Tensor:
         """(V, E) scores that order entities as ``scores`` does and that rows of a union are compared by. Models that
