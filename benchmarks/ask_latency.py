@@ -106,10 +106,14 @@ def plain_pipeline(base: KnowledgeBase) -> Callable[[str], list[list[tuple[str, 
     size = token_count(entities, relations) + 1
     bert = transformers.BertForMaskedLM(
         transformers.BertConfig(
-            vocab_size=size, hidden_size=256, num_hidden_layers=4, num_attention_heads=8, intermediate_size=1024,
+            vocab_size=size,
+            hidden_size=256,
+            num_hidden_layers=4,
+            num_attention_heads=8,
+            intermediate_size=1024,
             max_position_embeddings=PADDED,
         )
-    ).eval()  # fmt: skip
+    ).eval()
 
     def ask(text: str) -> list[list[tuple[str, float]]]:
         query = bind(parse(text, prefixes=base.prefixes), vocabulary)
@@ -277,10 +281,12 @@ def clock() -> NDArray[np.float64]:
 
 
 def report(
-    arguments: argparse.Namespace, measured: dict[str, list[Any]], spent: dict[str, list[dict[str, float]]],
+    arguments: argparse.Namespace,
+    measured: dict[str, list[Any]],
+    spent: dict[str, list[dict[str, float]]],
     products: dict[str, float],
     config: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Print the medians by shape and over all queries, and the JSON line."""
     about = machine()
     by_stage = {
@@ -290,13 +296,17 @@ def report(
     medians = {shape: 1000 * np.median(np.array(rows), axis=0) for shape, rows in measured.items()}
     for shape, (mine, mine_cpu, other, other_cpu) in medians.items():
         stages = "  ".join(f"{stage} {value:.1f}" for stage, value in by_stage[shape].items())
-        print(f"{shape:11} ours {mine:6.1f} ms ({mine_cpu:.1f} of processor time)   transformers {other:6.1f} ms "
-              f"({other_cpu:.1f})\n{'':11} {stages}")  # fmt: skip
+        print(
+            f"{shape:11} ours {mine:6.1f} ms ({mine_cpu:.1f} of processor time)   transformers {other:6.1f} ms "
+            f"({other_cpu:.1f})\n{'':11} {stages}"
+        )
     every = 1000 * np.array([row for rows in measured.values() for row in rows])
     mine, mine_cpu, other, other_cpu = np.median(every, axis=0).tolist()
-    print(f"{'median':11} ours {mine:6.1f} ms ({mine_cpu:.1f} of processor time)   transformers {other:6.1f} ms "
-          f"({other_cpu:.1f})   {other / mine:.2f}x, {other_cpu / mine_cpu:.2f}x of processor time\n"
-          f"{about['threads']} threads, allocator {about['allocator']}, load {os.getloadavg()[0]:.1f}")  # fmt: skip
+    print(
+        f"{'median':11} ours {mine:6.1f} ms ({mine_cpu:.1f} of processor time)   transformers {other:6.1f} ms "
+        f"({other_cpu:.1f})   {other / mine:.2f}x, {other_cpu / mine_cpu:.2f}x of processor time\n"
+        f"{about['threads']} threads, allocator {about['allocator']}, load {os.getloadavg()[0]:.1f}"
+    )
     print(
         f"{products['model_gflops']:.0f} GFLOP/s while the model works, {products['bare_gflops']:.0f} in bare products "
         f"of its shapes: {products['model_share']:.0%} of its time, {products['answer_share']:.0%} of an answer's"
@@ -327,7 +337,7 @@ def report(
         "allocator": about["allocator"],
         "load_average": round(os.getloadavg()[0], 1),
         "machine": about,
-    }  # fmt: skip
+    }
     tell(result, arguments.out)
 
 

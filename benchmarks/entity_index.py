@@ -66,10 +66,12 @@ def main() -> None:
     print(f"{'recall':>8}{'found':>8}{'lists':>8}{'index':>12}{'exact':>12}")
     for recall in RECALLS:
         index.tune(tuned_on, count=COUNT, recall=recall)
-        own, exact = least([
-            lambda: index.search(tested_on, COUNT),
-            lambda: best_entities(tested_on, model.entity_weight, model.entity_bias, COUNT),
-        ])  # fmt: skip
+        own, exact = least(
+            [
+                lambda: index.search(tested_on, COUNT),
+                lambda: best_entities(tested_on, model.entity_weight, model.entity_bias, COUNT),
+            ]
+        )
         row = {
             "recall": recall,
             "found": round(index.recall(tested_on, COUNT), 3),

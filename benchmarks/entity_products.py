@@ -68,10 +68,7 @@ def main() -> None:
     rows = torch.randn(CHUNK, arguments.width)
     dense, apart = torch.empty(CHUNK, entities), torch.empty(CHUNK, aligned(entities))[:, :entities]
     chunk = in_turns(
-        {
-            "plain": lambda: torch.mm(rows, table.t(), out=dense),
-            "ours": lambda: torch.mm(rows, table.t(), out=apart),
-        },
+        {"plain": lambda: torch.mm(rows, table.t(), out=dense), "ours": lambda: torch.mm(rows, table.t(), out=apart)},
         arguments.repeats,
     )
     print(

@@ -168,8 +168,10 @@ def main() -> None:
         if number == 0:
             check(ours, terms)
 
-    rates = {kind: len(queries) / statistics.median(times) for kind, times in
-             (("ours", one), ("ours_threads", several), ("pyoxigraph", theirs))}  # fmt: skip
+    rates = {
+        kind: len(queries) / statistics.median(times)
+        for kind, times in (("ours", one), ("ours_threads", several), ("pyoxigraph", theirs))
+    }
     result = {
         "benchmark": "exact_answers",
         "graph": name,

@@ -59,8 +59,12 @@ def main() -> None:
             spent = 1e3 * (time.perf_counter() - start) / len(queries)
             mrr = {name: found[name].overall.metrics["realistic"]["mrr"] for name in FILTERS}
             rows.append({"search": weight, "search_beam": beam if weight else None, "mrr": mrr, "ms": round(spent, 2)})
-            print(f"{weight:6g}{beam if weight else '-':>6}" + "".join(f"{mrr[name]:10.4f}" for name in FILTERS)
-                  + f"{spent:12.1f}", flush=True)  # fmt: skip
+            print(
+                f"{weight:6g}{beam if weight else '-':>6}"
+                + "".join(f"{mrr[name]:10.4f}" for name in FILTERS)
+                + f"{spent:12.1f}",
+                flush=True,
+            )
     alone = next((row["ms"] for row in rows if row["search"] == 0), None)
     usual = next((row["ms"] for row in rows if row["search_beam"] == Config.search_beam), None)
     result = {

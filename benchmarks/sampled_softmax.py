@@ -68,9 +68,16 @@ def main() -> None:
         fingerprint = folder.load(graph).fingerprint
         for kind in ("full", "sampled"):
             config = session.settings(
-                "biqe", minutes=options.minutes, clock="processor", softmax=kind, negatives=options.negatives,
-                seed=options.seed, threads=options.threads, validations=4, validation_queries=VALIDATION_QUERIES,
-            )  # fmt: skip
+                "biqe",
+                minutes=options.minutes,
+                clock="processor",
+                softmax=kind,
+                negatives=options.negatives,
+                seed=options.seed,
+                threads=options.threads,
+                validations=4,
+                validation_queries=VALIDATION_QUERIES,
+            )
             out = Path(temporary) / kind
             result = session.start(graph, out, train_config=config, model_options=model, listener=Shown(kind))
             steps = [event for event in Run.open(out).trace() if event["event"] == "ended"][-1]["step"]

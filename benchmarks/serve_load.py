@@ -139,9 +139,17 @@ def processor_seconds(pid: int, kind: bytes = b"") -> float:
 def server(arguments: argparse.Namespace, batching: bool) -> Iterator[tuple[int, int]]:
     """Process id and port of a running server."""
     command = [
-        sys.executable, __file__, "--serve", "--run", str(arguments.run), "--workers", str(arguments.workers),
-        "--threads", str(arguments.threads), *([] if batching else ["--no-batching"]),
-    ]  # fmt: skip
+        sys.executable,
+        __file__,
+        "--serve",
+        "--run",
+        str(arguments.run),
+        "--workers",
+        str(arguments.workers),
+        "--threads",
+        str(arguments.threads),
+        *([] if batching else ["--no-batching"]),
+    ]
     if arguments.graph:
         command += ["--graph", str(arguments.graph)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -154,10 +154,14 @@ def obvious_way(config: Config, tokens: int, epoch) -> Callable:
 
     bert = transformers.BertForMaskedLM(
         transformers.BertConfig(
-            vocab_size=tokens, hidden_size=config.width, num_hidden_layers=config.layers,
-            num_attention_heads=config.heads, intermediate_size=config.feed_forward, max_position_embeddings=64,
+            vocab_size=tokens,
+            hidden_size=config.width,
+            num_hidden_layers=config.layers,
+            num_attention_heads=config.heads,
+            intermediate_size=config.feed_forward,
+            max_position_embeddings=64,
         )
-    ).train()  # fmt: skip
+    ).train()
     optimizer = torch.optim.AdamW(bert.parameters(), lr=1e-3, fused=True)
 
     def step(rows: np.ndarray) -> None:

@@ -65,8 +65,17 @@ def main() -> None:
 
 def once(options: argparse.Namespace, policy: str) -> tuple[float, float]:
     """Milliseconds of a step by the clock and by the processor, in a process of its own."""
-    command = [sys.executable, __file__, "--inside", "--model", options.model, "--steps", str(options.steps),
-               "--threads", str(options.threads)]  # fmt: skip
+    command = [
+        sys.executable,
+        __file__,
+        "--inside",
+        "--model",
+        options.model,
+        "--steps",
+        str(options.steps),
+        "--threads",
+        str(options.threads),
+    ]
     environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     if policy:
         environment["OMP_WAIT_POLICY"] = policy
@@ -106,9 +115,11 @@ def steps(options: argparse.Namespace) -> tuple[float, float]:
     rng = np.random.default_rng(0)
     ends, relations = rng.integers(ENTITIES, size=(QUERIES, 3)), rng.integers(2 * RELATIONS, size=(QUERIES, 2))
     queries = QuerySet.of(
-        [BoundQuery((int(a), int(b), TARGET), ((0, int(r), 2), (1, int(s), 2)), (2,))
-         for (a, b, _), (r, s) in zip(ends, relations, strict=True)]
-    )  # fmt: skip
+        [
+            BoundQuery((int(a), int(b), TARGET), ((0, int(r), 2), (1, int(s), 2)), (2,))
+            for (a, b, _), (r, s) in zip(ends, relations, strict=True)
+        ]
+    )
     gold = queries.gold.copy()
     gold[queries.target_nodes] = ends[:, 2]
     batch = model.encode(replace(queries, gold=gold)).batch(np.arange(QUERIES))
@@ -141,11 +152,16 @@ def report(options: argparse.Namespace, found: dict[str, dict[str, dict[str, flo
             print(f"{name + ', ' + beside:24}{figures['wall_ms']:12,.0f}{figures['processor_ms']:16,.0f}")
     ours, other = (found["beside"][name]["processor_ms"] for name in POLICIES)
     result = {
-        "benchmark": "waiting_threads", "model": options.model, **found, "ratio": round(other / ours, 2),
+        "benchmark": "waiting_threads",
+        "model": options.model,
+        **found,
+        "ratio": round(other / ours, 2),
         "ours": f"{ours:,.0f} ms of processor time a step beside other work, threads that sleep",
         "alternative": f"{other:,.0f} ms, threads that spin",
-        "allocator": about["allocator"], "threads": options.threads, "machine": about,
-    }  # fmt: skip
+        "allocator": about["allocator"],
+        "threads": options.threads,
+        "machine": about,
+    }
     tell(result, options.out)
 
 

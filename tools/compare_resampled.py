@@ -22,11 +22,7 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import TARGET
 from biqe.query.queryset import KINDS, ROLES, QuerySet
 
-ROWS = (
-    ("FB15k-237", "fb15k237-q2b", "2i"),
-    ("NELL-995", "nell995-q2b", "2i"),
-    ("NELL-995", "nell995-q2b", "3i"),
-)
+ROWS = (("FB15k-237", "fb15k237-q2b", "2i"), ("NELL-995", "nell995-q2b", "2i"), ("NELL-995", "nell995-q2b", "3i"))
 HEADINGS = (
     "mean answers",
     "one answer",

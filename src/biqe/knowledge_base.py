@@ -23,14 +23,7 @@ from biqe.answer.explained import question_of
 from biqe.answer.rank import together
 from biqe.answer.result import Answers, Row
 from biqe.answer.terms import TermTable
-from biqe.errors import (
-    InvalidOption,
-    NotPredictableYet,
-    SparqlSyntax,
-    UnknownName,
-    UnreadableFile,
-    UnsupportedQuery,
-)
+from biqe.errors import InvalidOption, NotPredictableYet, SparqlSyntax, UnknownName, UnreadableFile, UnsupportedQuery
 from biqe.exact.store import ExactStore
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Graph, Splits
@@ -126,8 +119,10 @@ class KnowledgeBase:
     def _folder(self, model: str) -> Path:
         if model not in self.models:
             there = ", ".join(self.models) or "none"
-            raise UnknownName(f"{self.name} has no model {model!r}; it has {there}",
-                              hint=f"--model {AUTO} takes the best one for each query")  # fmt: skip
+            raise UnknownName(
+                f"{self.name} has no model {model!r}; it has {there}",
+                hint=f"--model {AUTO} takes the best one for each query",
+            )
         return self.models[model]
 
     def at(self, view: ChangedGraph) -> KnowledgeBase:
@@ -208,8 +203,9 @@ class KnowledgeBase:
         try:
             parsed = parse_question(text, prefixes=self.prefixes)
             if mode == "known" and self._is_about_literals(parsed):
-                return TermTable.of_store(text, self.store.query(text, prefixes=self.prefixes), self.name,
-                                          time.perf_counter() - start)  # fmt: skip
+                return TermTable.of_store(
+                    text, self.store.query(text, prefixes=self.prefixes), self.name, time.perf_counter() - start
+                )
             question = bind_question(parsed, self.vocabulary)
         except SparqlSyntax as refusal:
             if mode != "known":
@@ -257,10 +253,18 @@ class KnowledgeBase:
             return
         entities, relations = predictor.seen
         vocabulary = self.vocabulary
-        named = {f"entity {vocabulary.entities[node]!r}" for branch in question.branches for node in branch.wide.nodes
-                 if node >= entities}  # fmt: skip
-        named |= {f"relation {vocabulary.relations[relation]!r}" for branch in question.branches
-                  for _, relation, _ in branch.wide.edges if relation >= relations}  # fmt: skip
+        named = {
+            f"entity {vocabulary.entities[node]!r}"
+            for branch in question.branches
+            for node in branch.wide.nodes
+            if node >= entities
+        }
+        named |= {
+            f"relation {vocabulary.relations[relation]!r}"
+            for branch in question.branches
+            for _, relation, _ in branch.wide.edges
+            if relation >= relations
+        }
         if named:
             raise NotPredictableYet(
                 f"{', '.join(sorted(named))}: not predictable yet, because {predictor.name} was trained before it came",
@@ -295,9 +299,16 @@ class KnowledgeBase:
         return {}
 
     def _answered(
-        self, text: str, question: BoundQuestion, predictor: Predictor | None, config: AskConfig, start: float,
-        why: str, name: str | None = None, note: str = "",
-    ) -> Answers | TermTable:  # fmt: skip
+        self,
+        text: str,
+        question: BoundQuestion,
+        predictor: Predictor | None,
+        config: AskConfig,
+        start: float,
+        why: str,
+        name: str | None = None,
+        note: str = "",
+    ) -> Answers | TermTable:
         model = name or (predictor.name if predictor else None)
         if predictor is not None and predictor.seen is not None:
             newer = self._newer_than(predictor.seen[0])
@@ -309,15 +320,32 @@ class KnowledgeBase:
             counted = count(self.graph, question, predictor, config)
             known = None if config.mode == "predicted" else counted.known
             return TermTable.of_count(
-                text, question.counted_as, known, counted.expected, model, self.name, time.perf_counter() - start, why,
+                text,
+                question.counted_as,
+                known,
+                counted.expected,
+                model,
+                self.name,
+                time.perf_counter() - start,
+                why,
                 together([counted.remark, told]),
-            )  # fmt: skip
+            )
         answer = verdict if question.form == ASK else rows_of
         rows = answer(self.graph, question, predictor, config)
         return Answers(
-            text, question.branches[0].query, self.graph, rows, config, model, self.name, time.perf_counter() - start,
-            question.branches, question.form, why, told,
-        )  # fmt: skip
+            text,
+            question.branches[0].query,
+            self.graph,
+            rows,
+            config,
+            model,
+            self.name,
+            time.perf_counter() - start,
+            question.branches,
+            question.form,
+            why,
+            told,
+        )
 
     def explain(self, row: Row, *, views: Sequence[str] | None = None) -> Explanation:
         """Why a row of ``ask`` is an answer: what each unknown looked at, what the row rests on, what would change it.
@@ -325,8 +353,10 @@ class KnowledgeBase:
         ``views`` are some of attention, witness and counterfactual; left out, all of them.
         """
         if not isinstance(row, Row):
-            raise InvalidOption("only rows of entities can be explained: these are values, with nothing behind them",
-                                hint="explain a row of a SELECT over the supported subset")  # fmt: skip
+            raise InvalidOption(
+                "only rows of entities can be explained: these are values, with nothing behind them",
+                hint="explain a row of a SELECT over the supported subset",
+            )
         from biqe import explain
 
         answers = row._answers

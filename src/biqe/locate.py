@@ -78,8 +78,10 @@ def _models(folder: Path, main: Path | None) -> dict[str, Path]:
         if (inner / "manifest.json").is_file() and place.name not in found:
             found[place.name] = inner
     if AUTO in found:
-        raise InvalidOption(f"a model of {folder} is called {AUTO!r}, which stands for the best model of a query",
-                            hint="rename its folder")  # fmt: skip
+        raise InvalidOption(
+            f"a model of {folder} is called {AUTO!r}, which stands for the best model of a query",
+            hint="rename its folder",
+        )
     return found
 
 

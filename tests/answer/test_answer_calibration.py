@@ -56,10 +56,12 @@ def test_probabilities_of_other_rows_are_what_they_say():
     *columns, true, _ = drawn(1, 40_000, **options)
     found = fit(*columns, true)
     scores, first, count, targets, true, chance = drawn(2, 20_000, **options)
-    said = np.array([
-        calibrated(np.array([best, score]), found, targets=int(size), known=int(number))[1]
-        for score, best, number, size in zip(scores, first, count, targets, strict=True)
-    ])  # fmt: skip
+    said = np.array(
+        [
+            calibrated(np.array([best, score]), found, targets=int(size), known=int(number))[1]
+            for score, best, number, size in zip(scores, first, count, targets, strict=True)
+        ]
+    )
     assert np.abs(said - chance).mean() < 0.02
     assert reliability(said, true).error < 0.02
     assert reliability(np.exp(scores), true).error > 0.1
@@ -302,9 +304,15 @@ def synthetic(queries: int, seed: int = 0) -> ListedQueries:
         true.append(rng.random(10) < sigmoid(1.5 * own + 3))
         gold.append(own[rng.integers(10)])
     return ListedQueries(
-        targets, np.zeros(queries, np.int64), np.array(gold), np.zeros(queries, bool), tuple(scores),
-        np.repeat(np.arange(queries), 10), np.concatenate(scores), np.concatenate(true),
-    )  # fmt: skip
+        targets,
+        np.zeros(queries, np.int64),
+        np.array(gold),
+        np.zeros(queries, bool),
+        tuple(scores),
+        np.repeat(np.arange(queries), 10),
+        np.concatenate(scores),
+        np.concatenate(true),
+    )
 
 
 def test_calibration_is_measured_on_other_queries_than_it_is_fitted_on():

@@ -38,10 +38,12 @@ def queries(draw, hidden: bool = True):
         edges.append((draw(ends), draw(st.integers(0, RELATIONS - 1)), draw(ends)))
     targets = [node for node, value in enumerate(values) if value == TARGET]
     return BoundQuery(
-        tuple(values), tuple(edges), tuple(draw(st.permutations(targets))),
+        tuple(values),
+        tuple(edges),
+        tuple(draw(st.permutations(targets))),
         tuple("" if value >= 0 else f"v{node}" for node, value in enumerate(values)),
         draw(st.none() | st.integers(0, 12)),
-    )  # fmt: skip
+    )
 
 
 @given(triples, queries(), st.integers(0, 20), st.integers(0, 30), st.sampled_from(["beam", "product"]))
@@ -310,8 +312,10 @@ def test_witnesses_of_one_hidden_variable_are_those_of_the_exact_engine(toy, see
     graph = toy.graph_of(np.unique(rng.integers([6, 3, 6], size=(25, 3)), axis=0).tolist(), 6, 3)
     # Node 0 is hidden; every pattern joins it to a constant, one way or the other, some by an inverse relation.
     count = int(rng.integers(1, 4))
-    edges = [((0, r, n) if rng.random() < 0.5 else (n, r, 0))
-             for n, r in zip(range(1, count + 1), rng.integers(6, size=count).tolist(), strict=True)]  # fmt: skip
+    edges = [
+        ((0, r, n) if rng.random() < 0.5 else (n, r, 0))
+        for n, r in zip(range(1, count + 1), rng.integers(6, size=count).tolist(), strict=True)
+    ]
     query = BoundQuery((HIDDEN, *rng.integers(6, size=count).tolist()), tuple(edges), ())
     finder = EvidenceFinder(graph, query)
     found = [nodes[0] for nodes in finder._witnesses(query.nodes, query.edges, 4)]
@@ -353,8 +357,10 @@ def test_as_few_patterns_as_possible_are_missing(toy, seed):
     triples = set(map(tuple, np.unique(rng.integers([5, 2, 5], size=(int(rng.integers(1, 12)), 3)), axis=0).tolist()))
     graph = toy.graph_of(sorted(triples), 5, 2)
     count = int(rng.integers(1, 4))
-    edges = tuple(((0, int(rng.integers(4)), n) if rng.random() < 0.5 else (n, int(rng.integers(4)), 0))
-                  for n in range(1, count + 1))  # fmt: skip
+    edges = tuple(
+        ((0, int(rng.integers(4)), n) if rng.random() < 0.5 else (n, int(rng.integers(4)), 0))
+        for n in range(1, count + 1)
+    )
     values = rng.integers(5, size=count).tolist()
     query = BoundQuery((HIDDEN, TARGET, *values[1:]), edges, (1,))
     finder = EvidenceFinder(graph, query)
@@ -367,9 +373,15 @@ def test_as_few_patterns_as_possible_are_missing(toy, seed):
         ((way,),) = [alternatives]
         assert not any(link.is_closed for link in finder.evidence_of(way).missing)
     elif most < count:
-        best = {(frozenset(found), frozenset(links) - set(found))
-                for found, links in zip(held, filled, strict=True) if len(found) == most}  # fmt: skip
-        every = [replace(way, nodes=(entity, *way.nodes[1:])) for way in alternatives
-                 for entity in (way.candidates[0].tolist() if way.nodes[0] < 0 else way.nodes[:1])]  # fmt: skip
+        best = {
+            (frozenset(found), frozenset(links) - set(found))
+            for found, links in zip(held, filled, strict=True)
+            if len(found) == most
+        }
+        every = [
+            replace(way, nodes=(entity, *way.nodes[1:]))
+            for way in alternatives
+            for entity in (way.candidates[0].tolist() if way.nodes[0] < 0 else way.nodes[:1])
+        ]
         found = [finder.evidence_of(way) for way in every]
         assert {(frozenset(each.held), frozenset(each.missing)) for each in found} == best

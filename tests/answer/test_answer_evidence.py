@@ -16,8 +16,9 @@ def atlas():
 
 def missing(why) -> dict:
     links = why.to_json()["witness"]["links"]
-    return {(link["subject"], link["relation"], link["object"]): link["probability"]
-            for link in links if not link["stored"]}  # fmt: skip
+    return {
+        (link["subject"], link["relation"], link["object"]): link["probability"] for link in links if not link["stored"]
+    }
 
 
 @pytest.mark.parametrize(

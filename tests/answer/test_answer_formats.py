@@ -257,13 +257,13 @@ def test_json_schema(toy, rivers):
     assert (document["model"], document["source"], document["mode"]) == ("factor", "toy", "both")
     assert document["labels"] == {"Bonn": "Bonn am Rhein"}
     assert document["rows"][0] == {
-        "values": {"river": "Elbe", "city": "Dresden"}, "status": "known", "probability": 1.0
-    }  # fmt: skip
+        "values": {"river": "Elbe", "city": "Dresden"},
+        "status": "known",
+        "probability": 1.0,
+    }
     bonn = document["rows"][2]
     assert bonn["values"] == {"river": "Rhine", "city": "Bonn"}
-    assert bonn["held"] == [
-        {"subject": "Rhine", "relation": "flows_through", "object": "Germany", "probability": 1.0}
-    ]  # fmt: skip
+    assert bonn["held"] == [{"subject": "Rhine", "relation": "flows_through", "object": "Germany", "probability": 1.0}]
     assert bonn["missing"][0]["object"] == "Rhine"
     assert {entry["status"] for entry in document["marginals"]["city"]} == {"known", "predicted"}
 

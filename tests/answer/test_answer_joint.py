@@ -154,9 +154,12 @@ def test_product_gives_up_where_nearly_everything_is_excluded(monkeypatch):
 
 
 @given(
-    st.integers(0, 50), st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3))), st.integers(1, 20),
-    st.sampled_from(CONTEXTS), st.sampled_from(JOINT),
-)  # fmt: skip
+    st.integers(0, 50),
+    st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3))),
+    st.integers(1, 20),
+    st.sampled_from(CONTEXTS),
+    st.sampled_from(JOINT),
+)
 def test_excluded_tuples_are_left_out_and_leave_no_gap(toy, seed, exclude, width, context, way):
     model = toy.random_model(seed, 4, 2)
     found = _ask(model, CHAIN, sorted(exclude) or None, count=16, width=width, context=context, decode=way)
@@ -192,8 +195,15 @@ def test_many_queries_at_once_are_one_at_a_time(toy, way):
     queries = [*QUERIES, BoundQuery((1, TARGET), ((0, 0, 1),), (1,)), CHAIN, *QUERIES[::-1]]
     exclude = [np.array([[0] * len(query.targets)], np.int32) for query in queries]
     seen = []
-    many = decode_many(Predictor(model), queries, exclude, count=9, joint=Joint(decode=way, width=5), together=3,
-                       progress=lambda done, total: seen.append((done, total)))  # fmt: skip
+    many = decode_many(
+        Predictor(model),
+        queries,
+        exclude,
+        count=9,
+        joint=Joint(decode=way, width=5),
+        together=3,
+        progress=lambda done, total: seen.append((done, total)),
+    )
     assert seen[-1] == (len(queries), len(queries))
     for query, out, found in zip(queries, exclude, many, strict=True):
         alone = _ask(model, query, out, count=9, decode=way, width=5)

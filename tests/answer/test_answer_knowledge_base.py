@@ -13,14 +13,7 @@ import pytest
 import torch
 
 import biqe
-from biqe.errors import (
-    InvalidOption,
-    SparqlSyntax,
-    UnknownName,
-    UnreadableFile,
-    UnsupportedQuery,
-    VocabularyMismatch,
-)
+from biqe.errors import InvalidOption, SparqlSyntax, UnknownName, UnreadableFile, UnsupportedQuery, VocabularyMismatch
 from biqe.exact.filters import Filters
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits
@@ -63,8 +56,10 @@ def world(tmp_path_factory) -> Path:
 def test_a_run_gives_known_then_predicted(world):
     answers = biqe.open(world / "run").ask(QUESTION, top=5)
     assert [(row.river, row.city) for row in answers if row.status == "known"] == [
-        ("Elbe", "Dresden"), ("Rhine", "Bonn"), ("Rhine", "Cologne")
-    ]  # fmt: skip
+        ("Elbe", "Dresden"),
+        ("Rhine", "Bonn"),
+        ("Rhine", "Cologne"),
+    ]
     assert answers.model == "biqe"
     assert answers.predicted_count == 5
     assert all(row.missing for row in answers[3:])
@@ -316,8 +311,13 @@ def _report(value, **shapes):
     def summary(figure):
         return {"metrics": {"realistic": {"mrr": figure}}}
 
-    return {"protocol": "cq", "notes": {"split": "valid"}, "overall": summary(value), "by_kind": {},
-            "by_shape": {shape: summary(figure) for shape, figure in shapes.items()}}  # fmt: skip
+    return {
+        "protocol": "cq",
+        "notes": {"split": "valid"},
+        "overall": summary(value),
+        "by_kind": {},
+        "by_shape": {shape: summary(figure) for shape, figure in shapes.items()},
+    }
 
 
 def test_the_model_that_was_best_on_queries_of_the_shape(world, several, tmp_path):

@@ -54,13 +54,14 @@ def test_blank_nodes_come_before_names_and_plain_names_are_in_the_order_of_their
     vocabulary = Vocabulary(["a b", "a", "_:z", "B", "http://ex.org/a"], ["p"])
     splits = Splits(vocabulary, as_triples([(number, 0, 1) for number in range(5)]))
     kb = KnowledgeBase("mixed", splits)
-    assert rows(kb, "SELECT ?x { ?x :p :a } ORDER BY ?x") == [
-        ("_:z",), ("http://ex.org/a",), ("B",), ("a",), ("a b",)
-    ]  # fmt: skip
+    assert rows(kb, "SELECT ?x { ?x :p :a } ORDER BY ?x") == [("_:z",), ("http://ex.org/a",), ("B",), ("a",), ("a b",)]
     # The exact store, which answers whatever is beyond the subset, has the same order.
     assert rows(kb, "SELECT ?x { ?x :p :a OPTIONAL { ?x :p :B } } ORDER BY ?x")[1:] == [
-        ("http://ex.org/a",), ("B",), ("a",), ("a b",)
-    ]  # fmt: skip
+        ("http://ex.org/a",),
+        ("B",),
+        ("a",),
+        ("a b",),
+    ]
 
 
 def test_without_order_by_rows_are_alphabetical_by_what_is_shown(kb):

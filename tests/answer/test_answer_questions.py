@@ -101,9 +101,10 @@ def test_a_filter_on_a_hidden_variable(world):
     answers = rows(world, "SELECT ?x { ?x :r0 ?y . ?y :r1 ?z FILTER(?y != ?z && ?y != :e2) }")
     stored = set(STORED)
     true = {
-        (x,) for x, y, z in product(range(SIZE), repeat=3)
+        (x,)
+        for x, y, z in product(range(SIZE), repeat=3)
         if (x, 0, y) in stored and (y, 1, z) in stored and y not in (z, 2)
-    }  # fmt: skip
+    }
     assert set(known(answers)) == true
     joint = chances(world, "SELECT ?x ?y ?z { ?x :r0 ?y . ?y :r1 ?z }")
     for row, chance in predicted(answers).items():
@@ -232,8 +233,10 @@ def test_counting_asks_for_no_link(world, monkeypatch):
         raise AssertionError("the probabilities of single links are not needed to count")
 
     monkeypatch.setattr(Predictor, "link_probabilities", asked_for_links)
-    for text in ("SELECT (COUNT(*) AS ?n) { ?x :r0 :e3 }",
-                 "SELECT (COUNT(DISTINCT ?x) AS ?n) { { ?x :r0 :e3 } UNION { ?x :r1 :e4 } }"):  # fmt: skip
+    for text in (
+        "SELECT (COUNT(*) AS ?n) { ?x :r0 :e3 }",
+        "SELECT (COUNT(DISTINCT ?x) AS ?n) { { ?x :r0 :e3 } UNION { ?x :r1 :e4 } }",
+    ):
         found = count(world.graph, asked(world.graph, text), Predictor(world.model), AskConfig())
         assert found.known > 0 and found.expected > 0
 
@@ -275,8 +278,18 @@ def test_ask_tells_known_from_predicted(world, text, holds, mode):
     found = verdict(world.graph, question, Predictor(world.model), AskConfig(mode=mode))
     assert len(found.known) == holds  # in every mode: what the graph holds is true
     assert len(found.predicted) == (not holds and mode != "known")
-    answers = Answers(text, question.branches[0].query, world.graph, found, AskConfig(mode=mode), "factor", "toy", 0.1,
-                      question.branches, question.form)  # fmt: skip
+    answers = Answers(
+        text,
+        question.branches[0].query,
+        world.graph,
+        found,
+        AskConfig(mode=mode),
+        "factor",
+        "toy",
+        0.1,
+        question.branches,
+        question.form,
+    )
     assert answers.variables == () and answers.holds == holds
     for row in answers:
         assert bool(row.missing) == (row.status == "predicted")
@@ -344,8 +357,9 @@ def test_a_cycle_is_broken_and_checked(world):
     text = "SELECT ?x ?y { ?x :r0 ?y . ?y :r1 ?x }"
     answers = rows(world, text, strict=True)
     stored = set(STORED)
-    assert set(known(answers)) == {(x, y) for x, y in product(range(SIZE), repeat=2)
-                                   if (x, 0, y) in stored and (y, 1, x) in stored}  # fmt: skip
+    assert set(known(answers)) == {
+        (x, y) for x, y in product(range(SIZE), repeat=2) if (x, 0, y) in stored and (y, 1, x) in stored
+    }
     rest = chances(world, "SELECT ?x ?y { ?x :r0 ?y }")
     found = predicted(answers)
     assert len(found) == SIZE**2 - len(known(answers))
@@ -390,8 +404,12 @@ def test_targets_that_a_model_cannot_tell_apart_are_asked_one_by_one(world):
         answers = Answers(text, question.branches[0].query, world.graph, found, AskConfig(), "factor", told="and more")
         assert answers.note == f"{said} together; and more" and f"note: {said}" in str(answers)
         assert answers.to_dict()["note"] == answers.note
-    counted = count(world.graph, asked(world.graph, "SELECT (COUNT(*) AS ?n) { ?x :r0 :e3 . ?y :r0 :e3 }"),
-                    Predictor(Single(world.model.weights)), AskConfig())  # fmt: skip
+    counted = count(
+        world.graph,
+        asked(world.graph, "SELECT (COUNT(*) AS ?n) { ?x :r0 :e3 . ?y :r0 :e3 }"),
+        Predictor(Single(world.model.weights)),
+        AskConfig(),
+    )
     assert counted.remark == f"{said} together"
     assert rows(world, text).note == ""
 
@@ -658,9 +676,14 @@ def test_a_faulty_regular_expression_is_pointed_at() -> None:
 
 @pytest.mark.parametrize(
     ("tail", "mode", "capped"),
-    [("", "known", True), ("LIMIT 3", "known", False), ("LIMIT 5 OFFSET 2", "known", True), ("LIMIT 9", "both", True),
-     ("", "predicted", False)],
-)  # fmt: skip
+    [
+        ("", "known", True),
+        ("LIMIT 3", "known", False),
+        ("LIMIT 5 OFFSET 2", "known", True),
+        ("LIMIT 9", "both", True),
+        ("", "predicted", False),
+    ],
+)
 def test_rows_beyond_what_is_read_are_told_from_those_that_limit_leaves_out(monkeypatch, tail, mode, capped):
     monkeypatch.setattr("biqe.answer.combine.KNOWN_ROWS", 5)
     kb = biqe.open("atlas")

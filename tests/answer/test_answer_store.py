@@ -65,15 +65,17 @@ def patterns(rng: random.Random, variables: str, count: int) -> str:
 
 
 def condition(rng: random.Random, variable: str) -> str:
-    return rng.choice([
-        f"?{variable} != {entity(rng)}",
-        f"?{variable} IN ({entity(rng)}, {entity(rng)}, {entity(rng)})",
-        f"?{variable} NOT IN ({entity(rng)}, {entity(rng)})",
-        f'regex(str(?{variable}), "[a-b][0-{rng.randrange(9)}]$")',
-        f'strstarts(str(?{variable}), "{EX}{rng.choice("abc")}") || ?{variable} = {entity(rng)}',
-        f'!(contains(str(?{variable}), "{rng.randrange(9)}")) && isIRI(?{variable})',
-        f'str(?{variable}) < "{EX}b{rng.randrange(9)}"',
-    ])  # fmt: skip
+    return rng.choice(
+        [
+            f"?{variable} != {entity(rng)}",
+            f"?{variable} IN ({entity(rng)}, {entity(rng)}, {entity(rng)})",
+            f"?{variable} NOT IN ({entity(rng)}, {entity(rng)})",
+            f'regex(str(?{variable}), "[a-b][0-{rng.randrange(9)}]$")',
+            f'strstarts(str(?{variable}), "{EX}{rng.choice("abc")}") || ?{variable} = {entity(rng)}',
+            f'!(contains(str(?{variable}), "{rng.randrange(9)}")) && isIRI(?{variable})',
+            f'str(?{variable}) < "{EX}b{rng.randrange(9)}"',
+        ]
+    )
 
 
 def inside(rng: random.Random) -> str:
@@ -98,19 +100,21 @@ def inside(rng: random.Random) -> str:
 def beyond(rng: random.Random) -> str:
     """A query that only the store answers."""
     first = patterns(rng, "xy", 2)
-    return rng.choice([
-        f"SELECT ?x ?z {{ {first} OPTIONAL {{ ?x :{rng.choice('pqr')} ?z }} }}",
-        f"SELECT ?x {{ {first} MINUS {{ ?x :{rng.choice('pqr')} {entity(rng)} }} }}",
-        f"SELECT ?x (COUNT(*) AS ?n) {{ {first} }} GROUP BY ?x HAVING(COUNT(*) > 1)",
-        f"SELECT ?x ?e {{ ?x :p+ ?e . ?e (:q|^:r) {entity(rng)} }}",
-        f"SELECT ?p ?o {{ {entity(rng)} ?p ?o }}",
-        f"SELECT ?x ?l {{ {first} BIND(STRLEN(STR(?x)) AS ?l) FILTER(?l > 15) }}",
-        f"CONSTRUCT {{ ?x :new ?y }} WHERE {{ ?x :p ?y . ?y :{rng.choice('pqr')} ?h }}",
-        f"DESCRIBE {entity(rng)}",
-        f"ASK {{ {entity(rng)} !:p ?x }}",
-        f"SELECT ?x {{ {{ SELECT ?x {{ {first} }} LIMIT 1000 }} FILTER EXISTS {{ ?x :p ?q }} }}",
-        f"SELECT ?x ?u {{ {{ ?x :p {entity(rng)} }} UNION {{ ?u :q {entity(rng)} }} }}",
-    ])  # fmt: skip
+    return rng.choice(
+        [
+            f"SELECT ?x ?z {{ {first} OPTIONAL {{ ?x :{rng.choice('pqr')} ?z }} }}",
+            f"SELECT ?x {{ {first} MINUS {{ ?x :{rng.choice('pqr')} {entity(rng)} }} }}",
+            f"SELECT ?x (COUNT(*) AS ?n) {{ {first} }} GROUP BY ?x HAVING(COUNT(*) > 1)",
+            f"SELECT ?x ?e {{ ?x :p+ ?e . ?e (:q|^:r) {entity(rng)} }}",
+            f"SELECT ?p ?o {{ {entity(rng)} ?p ?o }}",
+            f"SELECT ?x ?l {{ {first} BIND(STRLEN(STR(?x)) AS ?l) FILTER(?l > 15) }}",
+            f"CONSTRUCT {{ ?x :new ?y }} WHERE {{ ?x :p ?y . ?y :{rng.choice('pqr')} ?h }}",
+            f"DESCRIBE {entity(rng)}",
+            f"ASK {{ {entity(rng)} !:p ?x }}",
+            f"SELECT ?x {{ {{ SELECT ?x {{ {first} }} LIMIT 1000 }} FILTER EXISTS {{ ?x :p ?q }} }}",
+            f"SELECT ?x ?u {{ {{ ?x :p {entity(rng)} }} UNION {{ ?u :q {entity(rng)} }} }}",
+        ]
+    )
 
 
 def expected(oracle: pyoxigraph.Store, text: str) -> object:
@@ -305,8 +309,10 @@ def check_standard_formats(entities: list[str], relation: str) -> None:
         assert cells == [str(node) if isinstance(node, pyoxigraph.BlankNode) else node.value for node in nodes]
         # Our own schema keeps the graph's names.
         assert list(json.loads(found.write("json"))["rows"][0]["values"].values()) == [
-            entities[0], relation, entities[1]
-        ]  # fmt: skip
+            entities[0],
+            relation,
+            entities[1],
+        ]
 
 
 @pytest.mark.parametrize(
@@ -376,11 +382,21 @@ def test_the_str_of_a_blank_node_is_an_error_as_in_sparql():
     triples = [(s, 0, o) for s in range(4) for o in range(4) if s != o]
     kb = KnowledgeBase("blank", Splits(Vocabulary(names, [f"{EX}p"]), as_triples(triples)), prefixes={"": EX})
     conditions = [
-        'contains(str(?x), "/")', '!contains(str(?x), "/")', 'regex(str(?x), "c")', '!(regex(str(?x), "c"))',
-        'str(?x) < "z"', "str(?x) != str(?y)", f'str(?x) IN ("{EX}a", "q")', f'str(?x) NOT IN ("{EX}a", "q")',
-        'str(?x) = "q" || ?y = :a', 'str(?x) != "q" || ?y = :a', '!(str(?x) = "q" && ?y = :a)', "!isIRI(?x)",
-        '!(str(?x) = "q" || str(?y) = "q")', f'str(?x) IN (str(?y), "{EX}b")',
-    ]  # fmt: skip
+        'contains(str(?x), "/")',
+        '!contains(str(?x), "/")',
+        'regex(str(?x), "c")',
+        '!(regex(str(?x), "c"))',
+        'str(?x) < "z"',
+        "str(?x) != str(?y)",
+        f'str(?x) IN ("{EX}a", "q")',
+        f'str(?x) NOT IN ("{EX}a", "q")',
+        'str(?x) = "q" || ?y = :a',
+        'str(?x) != "q" || ?y = :a',
+        '!(str(?x) = "q" && ?y = :a)',
+        "!isIRI(?x)",
+        '!(str(?x) = "q" || str(?y) = "q")',
+        f'str(?x) IN (str(?y), "{EX}b")',
+    ]
     for condition in conditions:
         text = f"SELECT DISTINCT ?x ?y {{ ?x :p ?y FILTER({condition}) }}"
         solutions = kb.store.query(text, prefixes=kb.prefixes)

@@ -62,8 +62,12 @@ def test_products_are_those_of_all_pairs(seed, count, injective):
     known = np.unique(rng.integers(0, 12, (5, 2)).astype(np.int32), axis=0)
     found = product(marginals, known, count=count, injective=injective)
     left_out = set(map(tuple, known.tolist()))
-    pairs = [(a, b) for a in range(12) for b in range(12)
-             if (a, b) not in left_out and marginals[0, a] > -np.inf and not (injective and a == b)]  # fmt: skip
+    pairs = [
+        (a, b)
+        for a in range(12)
+        for b in range(12)
+        if (a, b) not in left_out and marginals[0, a] > -np.inf and not (injective and a == b)
+    ]
     scores = np.array([float(marginals[0, a]) + float(marginals[1, b]) for a, b in pairs])
     best = np.sort(scores)[::-1][:count]
     np.testing.assert_allclose(found.log_probabilities, best, atol=1e-6)

@@ -118,9 +118,7 @@ def test_every_country_has_a_continent(parts: dict[str, set[Fact]], kinds: dict[
     assert {name for name, kind in kinds.items() if kind in ("Country", "Territory")} == placed
 
 
-def test_a_capital_lies_in_its_country_and_a_region_in_the_country_of_its_cities(
-    parts: dict[str, set[Fact]],
-) -> None:
+def test_a_capital_lies_in_its_country_and_a_region_in_the_country_of_its_cities(parts: dict[str, set[Fact]]) -> None:
     country = {s: o for s, relation, o in parts["complete"] if relation == "located_in"}
     region = {s: o for s, relation, o in parts["complete"] if relation == "region_of"}
     facts = parts["complete"]
@@ -150,11 +148,26 @@ def test_names_can_be_written_after_a_colon(splits: Splits) -> None:
 
 def test_plain_names_belong_to_what_people_mean(kinds: dict[str, str]) -> None:
     expected = {
-        "Germany": "Country", "France": "Country", "United_States": "Country", "Niger": "Country", "Jordan": "Country",
-        "Rhine": "River", "Moselle": "River", "Danube": "River", "Zambezi": "River", "Niger_River": "River",
-        "Mississippi": "River", "Paris": "City", "London": "City", "New_York": "City", "Ottawa": "City",
-        "Luxembourg_City": "City", "Europe": "Continent", "North_Sea": "Sea", "Lake_Constance": None,
-    }  # fmt: skip
+        "Germany": "Country",
+        "France": "Country",
+        "United_States": "Country",
+        "Niger": "Country",
+        "Jordan": "Country",
+        "Rhine": "River",
+        "Moselle": "River",
+        "Danube": "River",
+        "Zambezi": "River",
+        "Niger_River": "River",
+        "Mississippi": "River",
+        "Paris": "City",
+        "London": "City",
+        "New_York": "City",
+        "Ottawa": "City",
+        "Luxembourg_City": "City",
+        "Europe": "Continent",
+        "North_Sea": "Sea",
+        "Lake_Constance": None,
+    }
     assert {name: kinds.get(name) for name in expected} == expected
 
 

@@ -34,9 +34,13 @@ def test_the_papers_question(splits: Splits) -> None:
     found = rows(splits, known)
     assert {river for river, _ in found} == {"Rhine", "Moselle", "Saar"}
     assert {
-        ("Rhine", "Cologne"), ("Rhine", "Strasbourg"), ("Rhine", "Basel"), ("Moselle", "Koblenz"), ("Moselle", "Metz"),
+        ("Rhine", "Cologne"),
+        ("Rhine", "Strasbourg"),
+        ("Rhine", "Basel"),
+        ("Moselle", "Koblenz"),
+        ("Moselle", "Metz"),
         ("Saar", "Saarbrücken"),
-    } <= found  # fmt: skip
+    } <= found
     held_out = rows(splits, missing)
     assert {("Rhine", "Bonn"), ("Rhine", "Mainz"), ("Rhine", "Düsseldorf")} <= held_out
     assert found & held_out == set()

@@ -24,10 +24,7 @@ RELATIONS = ["r", "/film/s", "t"]
 VOCABULARY = Vocabulary(ENTITIES, RELATIONS)
 
 # ?x1 at the tail, ?x0 at the intersection; branch 0 is a -s-> ?m -r-> ?x0, branch 1 is b -t-> ?x0.
-DAG = [
-    "[MASK]-#-r-#-[MASK]-#-r-#-[MASK]-#-/film/s-#-a\td\t/m/0c\te e",
-    "[MASK]-#-r-#-[MASK]-#-t-#-b\td\t/m/0c",
-]
+DAG = ["[MASK]-#-r-#-[MASK]-#-r-#-[MASK]-#-/film/s-#-a\td\t/m/0c\te e", "[MASK]-#-r-#-[MASK]-#-t-#-b\td\t/m/0c"]
 DAG_FILTERS = {"tail": ["d", "ü"], "inter": ["/m/0c"], "0-0": ["e e", "a", "b"]}
 PATH = "a-#-r-#-[MASK]-#-t-#-[MASK]\tb\tü"
 PATH_FILTERS = [["b", "d"], ["ü"]]
@@ -330,10 +327,15 @@ def columns(nodes, gold, roles, edges, kind, graph, filters):
     offsets = np.cumsum([0, *map(len, filters)]).astype(np.int64)
     values = np.array([value for one in filters for value in sorted(one)], np.int32)
     return QuerySet(
-        np.array([0, len(nodes)], np.int64), np.array(nodes, np.int32), np.array(gold, np.int32),
-        np.array(roles, np.int8), np.array([0, len(edges)], np.int64), np.array(edges, np.int32).reshape(-1, 3),
-        np.array([KINDS.index(kind)], np.int8), {graph: AnswerSets(offsets, values)},
-    )  # fmt: skip
+        np.array([0, len(nodes)], np.int64),
+        np.array(nodes, np.int32),
+        np.array(gold, np.int32),
+        np.array(roles, np.int8),
+        np.array([0, len(edges)], np.int64),
+        np.array(edges, np.int32).reshape(-1, 3),
+        np.array([KINDS.index(kind)], np.int8),
+        {graph: AnswerSets(offsets, values)},
+    )
 
 
 def assert_same(found: QuerySet, expected: QuerySet):
@@ -398,9 +400,14 @@ def targets(queries: QuerySet, row: int, graph: str):
 
 def one_dag(**changes):
     base = {
-        "nodes": [TARGET, TARGET, 0], "gold": [1, 2, 0], "roles": [1, 2, 0],
-        "edges": [(1, 0, 0), (2, 0, 1)], "kind": "dag", "graph": "split", "filters": [{1}, {2}],
-    }  # fmt: skip
+        "nodes": [TARGET, TARGET, 0],
+        "gold": [1, 2, 0],
+        "roles": [1, 2, 0],
+        "edges": [(1, 0, 0), (2, 0, 1)],
+        "kind": "dag",
+        "graph": "split",
+        "filters": [{1}, {2}],
+    }
     return columns(**{**base, **changes})
 
 
@@ -413,15 +420,30 @@ def one_dag(**changes):
         ({"edges": [(1, 0, 0)]}, "no single tail"),
         ({"nodes": [TARGET, 2, 0], "filters": [{1}]}, "not both targets"),
         ({"nodes": [TARGET, TARGET, HIDDEN]}, "does not start at an entity"),
-        ({"nodes": [TARGET, TARGET, 0, TARGET], "gold": [1, 2, 0, 4], "roles": [1, 2, 0, 3], "filters": [{1}] * 3,
-          "edges": [(1, 0, 0), (2, 0, 3), (3, 1, 1), (1, 2, 3)]}, "not a chain|a cycle"),
-        ({"nodes": [TARGET, TARGET, 0, 3], "gold": [1, 2, 0, 3], "roles": [1, 2, 0, 0],
-          "edges": [(1, 0, 0), (2, 0, 1), (3, 1, 2)]}, "chain of targets"),
+        (
+            {
+                "nodes": [TARGET, TARGET, 0, TARGET],
+                "gold": [1, 2, 0, 4],
+                "roles": [1, 2, 0, 3],
+                "filters": [{1}] * 3,
+                "edges": [(1, 0, 0), (2, 0, 3), (3, 1, 1), (1, 2, 3)],
+            },
+            "not a chain|a cycle",
+        ),
+        (
+            {
+                "nodes": [TARGET, TARGET, 0, 3],
+                "gold": [1, 2, 0, 3],
+                "roles": [1, 2, 0, 0],
+                "edges": [(1, 0, 0), (2, 0, 1), (3, 1, 2)],
+            },
+            "chain of targets",
+        ),
         ({"kind": "path", "graph": "reach"}, None),
         ({"kind": "path", "graph": "reach", "edges": [(2, 0, 1), (2, 0, 0)]}, "not one chain"),
         ({"kind": "path", "graph": "reach", "edges": [(2, 0, 1), (1, 0, 0), (0, 1, 1)]}, "not one chain"),
     ],
-)  # fmt: skip
+)
 def test_queries_that_do_not_fit_the_format_are_refused(tmp_path, changes, message):
     if message is None:
         write_release(one_dag(**changes), VOCABULARY, tmp_path)

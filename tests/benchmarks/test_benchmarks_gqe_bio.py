@@ -216,9 +216,20 @@ BAD = {
     "nodes named twice": ("graph_data.pkl", ({}, {TREATS: {}}, {"drug": [1, 1]}), "twice"),
     "an edge of two": ("val_edges.pkl", [(1, 2)], "an edge is"),
     "edges in no list": ("val_edges.pkl", {1: 2}, "list of edges"),
-    "an edge that is not in the graph": ("val_edges.pkl", [(0, TREATS, "D0"), (1, TREATS, "D0"), (2, TREATS, "D0"),
-                                                          (3, TREATS, "D0"), (4, TREATS, "D0"), (5, TREATS, "D0"),
-                                                          (6, TREATS, "D0"), (7, TREATS, "D0")], "are not in"),
+    "an edge that is not in the graph": (
+        "val_edges.pkl",
+        [
+            (0, TREATS, "D0"),
+            (1, TREATS, "D0"),
+            (2, TREATS, "D0"),
+            (3, TREATS, "D0"),
+            (4, TREATS, "D0"),
+            (5, TREATS, "D0"),
+            (6, TREATS, "D0"),
+            (7, TREATS, "D0"),
+        ],
+        "are not in",
+    ),
     "questions in no list": ("val_queries_2.pkl", "text", "list of questions"),
     "a question of two parts": ("val_queries_2.pkl", [(1, 2)], "a question is"),
     "an unknown type": ("val_queries_2.pkl", [(("4-chain", E1), [], None)], "the type of a question"),
@@ -230,7 +241,7 @@ BAD = {
     "negatives in no list": ("val_queries_2.pkl", [(("2-chain", E1, E2), 5, None)], "is no 2-chain"),
     "an edge without relation": ("val_queries_2.pkl", [(("2-chain", E1, ("D1", 5, 100)), [], None)], "is no 2-chain"),
     "a branch that is no pair": ("val_queries_3.pkl", [(("3-inter_chain", E1, E2), [], None)], "is no 3-inter_chain"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -261,12 +272,18 @@ LAUGHING = {
     "its type": ("val_queries_2.pkl", [((LAUGHS, E1), [], None)], "the type of a question"),
     "its edges": ("val_queries_2.pkl", [(("2-chain", LAUGHS), [], None)], "is no 2-chain"),
     "its target": ("val_queries_2.pkl", [(("2-chain", (LAUGHS, TREATS, "D1"), E2), [], None)], "is no 2-chain"),
-    "where it meets": ("val_queries_2.pkl", [(("2-chain", (1, TREATS, LAUGHS), (OTHER, CAUSED, 100)), [], None)],
-                       "is no 2-chain"),
-    "a way of it": ("val_queries_2.pkl", [(("2-chain", (1, ("drug", LAUGHS, "disease"), "D1"), E2), [], None)],
-                    "is no relation"),
+    "where it meets": (
+        "val_queries_2.pkl",
+        [(("2-chain", (1, TREATS, LAUGHS), (OTHER, CAUSED, 100)), [], None)],
+        "is no 2-chain",
+    ),
+    "a way of it": (
+        "val_queries_2.pkl",
+        [(("2-chain", (1, ("drug", LAUGHS, "disease"), "D1"), E2), [], None)],
+        "is no relation",
+    ),
     "a negative": ("val_queries_2.pkl", [(("2-chain", E1, E2), [LAUGHS], None)], "is no 2-chain"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LAUGHING)

@@ -24,8 +24,17 @@ from biqe.query.shapes import shape_of
 ENTITIES, RELATIONS = 14, 3
 ALONE = 13
 """An entity of the graph that the release does not have: only a valid triple mentions it."""
-TYPE_NAMES = {"1c": "1-chain", "2c": "2-chain", "3c": "3-chain", "2i": "2-inter", "3i": "3-inter", "ic": "inter-chain",
-              "ci": "chain-inter", "2u": "2-union", "uc": "union-chain"}  # fmt: skip
+TYPE_NAMES = {
+    "1c": "1-chain",
+    "2c": "2-chain",
+    "3c": "3-chain",
+    "2i": "2-inter",
+    "3i": "3-inter",
+    "ic": "inter-chain",
+    "ci": "chain-inter",
+    "2u": "2-union",
+    "uc": "union-chain",
+}
 
 
 @pytest.fixture(scope="module")

@@ -176,20 +176,26 @@ def wide_tuple(depth: int) -> bytes:
 def laughs(depth: int, close: bytes) -> bytes:
     """A container of ten of the one before, again and again: 10^depth leaves in a few bytes."""
     ten = b"(" + b"K\x01" * 10 + close + b"\x94"
-    return b"\x80\x04((" + ten + b"".join(
-        b"(" + (b"h" + bytes([place])) * 10 + close + b"\x94" for place in range(depth)
-    ) + b"ll."  # fmt: skip
+    return (
+        b"\x80\x04(("
+        + ten
+        + b"".join(b"(" + (b"h" + bytes([place])) * 10 + close + b"\x94" for place in range(depth))
+        + b"ll."
+    )
 
 
 BOMBS = {
     "lists of 10^30 leaves": laughs(30, b"l"),
     "lists in tuples of 10^30 leaves": laughs(30, b"l\x85"),
-    "sets of 2^60 leaves": b"\x80\x04((K\x01\x91\x94" + b"".join(
-        b"(h" + bytes([2 * i]) + b"(h" + bytes([2 * i]) + b"K\x01\x91\x94\x91\x94" for i in range(60)) + b"l.",
-    "dicts of 2^60 leaves": b"\x80\x04((K\x01K\x01d\x94" + b"".join(
-        b"(K\x01h" + bytes([i]) + b"K\x02h" + bytes([i]) + b"d\x94" for i in range(60)) + b"l.",
-    "lists filled one by one": b"\x80\x04(]K\x01a\x94" + b"".join(
-        b"]" + (b"h" + bytes([i]) + b"a") * 10 + b"\x94" for i in range(30)) + b"l.",
+    "sets of 2^60 leaves": b"\x80\x04((K\x01\x91\x94"
+    + b"".join(b"(h" + bytes([2 * i]) + b"(h" + bytes([2 * i]) + b"K\x01\x91\x94\x91\x94" for i in range(60))
+    + b"l.",
+    "dicts of 2^60 leaves": b"\x80\x04((K\x01K\x01d\x94"
+    + b"".join(b"(K\x01h" + bytes([i]) + b"K\x02h" + bytes([i]) + b"d\x94" for i in range(60))
+    + b"l.",
+    "lists filled one by one": b"\x80\x04(]K\x01a\x94"
+    + b"".join(b"]" + (b"h" + bytes([i]) + b"a") * 10 + b"\x94" for i in range(30))
+    + b"l.",
     "a key of 2^60 leaves": b"\x80\x04}" + wide_tuple(60)[2:] + b"K\x01s.",
     "a key deeper than the stack": b"\x80\x04}" + deep_tuple(200_000) + b"K\x01s.",
     "a memo of 4 billion": b"]r" + struct.pack("<I", 2**32 - 1) + b".",
@@ -201,9 +207,8 @@ BOMBS = {
     "a number of ten thousand digits": b"L" + b"9" * 10_000 + b"L\n.",
     "a frame of 2^60": b"\x80\x04\x95" + struct.pack("<Q", 2**60) + b"N.",
     "a hundred thousand open lists": b"(" * 100_000 + b"l" * 100_000 + b".",
-    "one key after the other, each costly": b"\x80\x04\x8f" + wide_tuple(11)[2:]
-    + b"(" + b"h\x0b" * 1_000 + b"\x90.",
-}  # fmt: skip
+    "one key after the other, each costly": b"\x80\x04\x8f" + wide_tuple(11)[2:] + b"(" + b"h\x0b" * 1_000 + b"\x90.",
+}
 
 
 @pytest.mark.parametrize("name", BOMBS)
@@ -260,9 +265,11 @@ def test_a_file_cut_off_anywhere_is_refused(protocol, data, tmp_path_factory):
 
 
 @given(
-    protocol=st.integers(0, pickle.HIGHEST_PROTOCOL), place=st.integers(0, 200), byte=st.integers(0, 255),
+    protocol=st.integers(0, pickle.HIGHEST_PROTOCOL),
+    place=st.integers(0, 200),
+    byte=st.integers(0, 255),
     more=st.binary(max_size=4),
-)  # fmt: skip
+)
 def test_damage_gives_plain_values_or_our_error(protocol, place, byte, more, tmp_path_factory):
     whole = bytearray(pickle.dumps([VALUE, HOSTILE["a function of ours"]], protocol))
     whole[place % len(whole)] = byte
@@ -275,8 +282,12 @@ def test_damage_gives_plain_values_or_our_error(protocol, place, byte, more, tmp
     assert RAN == []
 
 
-@given(data=st.binary(max_size=300) | st.lists(st.sampled_from([o.code for o in pickletools.opcodes])).map(
-    lambda codes: "".join(codes).encode("latin-1")))  # fmt: skip
+@given(
+    data=st.binary(max_size=300)
+    | st.lists(st.sampled_from([o.code for o in pickletools.opcodes])).map(
+        lambda codes: "".join(codes).encode("latin-1")
+    )
+)
 def test_random_bytes_give_plain_values_or_our_error(data, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "random.pkl"
     path.write_bytes(data)

@@ -18,11 +18,15 @@ from biqe.mine.filters import holds
 from biqe.query.queryset import QuerySet
 
 PUBLISHED = {
-    "fb15k237-q2b": {"valid": {"1p": 20_101} | dict.fromkeys(("2p", "3p", "2i", "3i", "ip", "pi", "2u", "up"), 5_000),
-                     "train": dict.fromkeys(("1p", "2p", "3p", "2i", "3i"), 149_689)},
-    "nell995-q2b": {"valid": {"1p": 16_927} | dict.fromkeys(("2p", "3p", "2i", "3i", "ip", "pi", "2u", "up"), 4_000),
-                    "train": dict.fromkeys(("1p", "2p", "3p", "2i", "3i"), 107_982)},
-}  # fmt: skip
+    "fb15k237-q2b": {
+        "valid": {"1p": 20_101} | dict.fromkeys(("2p", "3p", "2i", "3i", "ip", "pi", "2u", "up"), 5_000),
+        "train": dict.fromkeys(("1p", "2p", "3p", "2i", "3i"), 149_689),
+    },
+    "nell995-q2b": {
+        "valid": {"1p": 16_927} | dict.fromkeys(("2p", "3p", "2i", "3i", "ip", "pi", "2u", "up"), 4_000),
+        "train": dict.fromkeys(("1p", "2p", "3p", "2i", "3i"), 107_982),
+    },
+}
 """Numbers of questions by shape, as Query2Box publishes them."""
 CANDIDATES = {"fb15k237-q2b": 14_505, "nell995-q2b": 63_361}
 
@@ -50,8 +54,15 @@ def test_every_benchmark_has_facts(name):
 
 def test_the_names_are_those_of_the_tables():
     assert benchmarks.names() == [
-        "fb15k237-q2b", "nell995-q2b", "fb15k237-cq", "wn18rr-cq", "fb15k237-paths", "wn18rr-paths", "bio", "hpo",
-    ]  # fmt: skip
+        "fb15k237-q2b",
+        "nell995-q2b",
+        "fb15k237-cq",
+        "wn18rr-cq",
+        "fb15k237-paths",
+        "wn18rr-paths",
+        "bio",
+        "hpo",
+    ]
 
 
 @pytest.mark.data

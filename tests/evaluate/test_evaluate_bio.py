@@ -41,9 +41,13 @@ SCORES = {
 @pytest.fixture
 def example(make):
     shaped = make.questions(
-        [[make.one_hop(anchor)] for anchor in range(4)], [0, 0, 1, 1], ("1-chain", "2-inter"),
-        answers=[{0}] * 4, negatives=[{1}, {2}, {1}, {2}], hard_negatives=[set(), set(), {3}, set()],
-    )  # fmt: skip
+        [[make.one_hop(anchor)] for anchor in range(4)],
+        [0, 0, 1, 1],
+        ("1-chain", "2-inter"),
+        answers=[{0}] * 4,
+        negatives=[{1}, {2}, {1}, {2}],
+        hard_negatives=[set(), set(), {3}, set()],
+    )
     return make.Scripted(lambda query, target: SCORES[query.nodes[0]], 8), shaped
 
 
@@ -144,9 +148,14 @@ def test_draws_are_what_drawing_questions_gives():
 
 
 def test_a_constant_score_is_worth_one_half(make):
-    shaped = make.questions([[make.one_hop(n)] for n in range(4)], [0, 0, 1, 1], ("1-chain", "2-inter"),
-                            answers=[{0}] * 4, negatives=[{1, 2}] * 4,
-                            hard_negatives=[set(), set(), {3}, {3}])  # fmt: skip
+    shaped = make.questions(
+        [[make.one_hop(n)] for n in range(4)],
+        [0, 0, 1, 1],
+        ("1-chain", "2-inter"),
+        answers=[{0}] * 4,
+        negatives=[{1, 2}] * 4,
+        hard_negatives=[set(), set(), {3}, {3}],
+    )
     report = evaluate_bio(make.Scripted(lambda query, target: np.zeros(8), 8), shaped)
     assert {metric: report.value(metric) for metric in ("auc", "apr")} == {"auc": 0.5, "apr": 0.5}
     assert report.value("auc", "optimistic") == 1
@@ -185,8 +194,9 @@ def test_what_cannot_be_compared_is_counted(example, make):
 
 def test_the_true_answer_is_the_gold_entity_then_the_only_hard_then_the_only_answer(make):
     rows = [[make.one_hop(0), make.one_hop(1)], [make.one_hop(1)], [make.one_hop(2)], [make.one_hop(3)]]
-    shaped = make.questions(rows, [0] * 4, ["1-chain"], answers=[{5}, {1, 4}, {6}, {1, 2}],
-                            hard=[{5}, {4}, set(), {1, 2}])  # fmt: skip
+    shaped = make.questions(
+        rows, [0] * 4, ["1-chain"], answers=[{5}, {1, 4}, {6}, {1, 2}], hard=[{5}, {4}, set(), {1, 2}]
+    )
     gold = shaped.rows.gold.copy()
     gold[shaped.rows.target_nodes[0]] = 7
     assert true_answers(replace(shaped, rows=replace(shaped.rows, gold=gold))).tolist() == [7, 4, 6, -1]

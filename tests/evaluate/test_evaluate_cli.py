@@ -55,8 +55,19 @@ def test_a_set(world, capsys):
 
 
 def test_json_is_one_document_and_the_file_holds_the_same(world, capsys, tmp_path):
-    code, out, err = run(capsys, world.place / "run" / "model", "--set", world.place / "cq", "--split", "test",
-                         "--filter-graph", "split", "--json", "--out", tmp_path / "r.json")  # fmt: skip
+    code, out, err = run(
+        capsys,
+        world.place / "run" / "model",
+        "--set",
+        world.place / "cq",
+        "--split",
+        "test",
+        "--filter-graph",
+        "split",
+        "--json",
+        "--out",
+        tmp_path / "r.json",
+    )
     assert code == 0, err
     printed = json.loads(out)
     assert printed == json.loads((tmp_path / "r.json").read_text())
@@ -91,8 +102,14 @@ def test_the_graph_of_a_run_is_found(world, capsys, tmp_path):
     words = ("--release", world.place / "release", "--filter-graph", "complete", "--json")
     for number, graph in enumerate([world.place / "graph", world.place / "moved away"]):
         folder = tmp_path / f"run{number}"
-        Run.create(folder, model="biqe", model_config={}, train=TrainConfig(epochs=1), query_set=None,
-                   graph={"name": "graph", "path": str(graph), "fingerprint": "0"})  # fmt: skip
+        Run.create(
+            folder,
+            model="biqe",
+            model_config={},
+            train=TrainConfig(epochs=1),
+            query_set=None,
+            graph={"name": "graph", "path": str(graph), "fingerprint": "0"},
+        )
         shutil.copytree(world.place / "run" / "model", folder / "model")
     code, out, err = run(capsys, tmp_path / "run0", *words)
     assert code == 0, err
@@ -161,8 +178,16 @@ def toy_benchmark(world, monkeypatch):
         return AnswerSets(np.arange(0, size * len(rows) + 1, size), drawn.astype(np.int32).ravel())
 
     hard = sets(1)
-    shaped = ShapedQueries(QuerySet.of(rows), np.arange(24), ("1p", "2p"), np.repeat([0, 1], 12).astype(np.int8),
-                           hard, hard, sets(3, 20), sets(2, 40))  # fmt: skip
+    shaped = ShapedQueries(
+        QuerySet.of(rows),
+        np.arange(24),
+        ("1p", "2p"),
+        np.repeat([0, 1], 12).astype(np.int8),
+        hard,
+        hard,
+        sets(3, 20),
+        sets(2, 40),
+    )
     queries = {"toy-q2b": shaped, "toy-bio": shaped, "toy-cq": world.mined["valid"]}
     candidates = np.arange(0, 50, dtype=np.int32)
     opened = []
@@ -170,10 +195,15 @@ def toy_benchmark(world, monkeypatch):
     def open_(name, *, data=None, splits=None, seed=0):
         opened.append((name, data, splits))
         return SimpleNamespace(
-            name=name, protocol=name.removeprefix("toy-"), splits=splits or world.splits, fingerprint="f00d",
-            queries=lambda split: queries[name], train_queries=lambda: None, types=None,
+            name=name,
+            protocol=name.removeprefix("toy-"),
+            splits=splits or world.splits,
+            fingerprint="f00d",
+            queries=lambda split: queries[name],
+            train_queries=lambda: None,
+            types=None,
             candidates=candidates,
-        )  # fmt: skip
+        )
 
     monkeypatch.setattr(benchmarks, "names", lambda: list(queries), raising=False)
     monkeypatch.setattr(benchmarks, "open", open_, raising=False)
@@ -204,8 +234,14 @@ def test_a_benchmark_goes_through_its_own_protocol(world, toy_benchmark, capsys)
 
 def test_a_benchmark_is_opened_with_the_graph_of_the_run(world, toy_benchmark, capsys, tmp_path):
     folder = tmp_path / "run"
-    Run.create(folder, model="biqe", model_config={}, train=TrainConfig(epochs=1), query_set=None,
-               graph={"name": "graph", "path": str(world.place / "graph"), "fingerprint": "0"})  # fmt: skip
+    Run.create(
+        folder,
+        model="biqe",
+        model_config={},
+        train=TrainConfig(epochs=1),
+        query_set=None,
+        graph={"name": "graph", "path": str(world.place / "graph"), "fingerprint": "0"},
+    )
     shutil.copytree(world.place / "run" / "model", folder / "model")
     code, _, err = run(capsys, folder, "--set", "toy-q2b", "--data", tmp_path)
     assert code == 0, err

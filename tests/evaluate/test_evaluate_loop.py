@@ -97,10 +97,13 @@ def query_set(count=30, seed=0):
 
 def figures(report: Report):
     """What a report says about the model, without times and machine."""
-    return {"overall": report.metrics, "macro": report.macro.metrics,
-            "by": {name: part.metrics for name, part in report.by_position.items()},
-            "kinds": {name: part.metrics for name, part in report.by_kind.items()},
-            "sizes": {name: part.metrics for name, part in report.by_targets.items()}}  # fmt: skip
+    return {
+        "overall": report.metrics,
+        "macro": report.macro.metrics,
+        "by": {name: part.metrics for name, part in report.by_position.items()},
+        "kinds": {name: part.metrics for name, part in report.by_kind.items()},
+        "sizes": {name: part.metrics for name, part in report.by_targets.items()},
+    }
 
 
 def flat(value):
@@ -291,9 +294,11 @@ def test_a_perfect_and_a_worst_model():
             encoded = Encoded(asked)
             starts = queries.node_offsets[:-1]
             encoded.batch = lambda rows: np.concatenate(
-                [starts[row] + np.flatnonzero(queries.nodes[starts[row] : queries.node_offsets[row + 1]] == TARGET)
-                 for row in rows]
-            )  # fmt: skip
+                [
+                    starts[row] + np.flatnonzero(queries.nodes[starts[row] : queries.node_offsets[row + 1]] == TARGET)
+                    for row in rows
+                ]
+            )
             return encoded
 
     model = Knowing()

@@ -58,8 +58,13 @@ def test_a_file_that_is_no_report_is_never_overwritten(world, evaluate, never_ra
 def test_places_that_cannot_take_a_report_are_refused_before_ranking(world, evaluate, never_ranks, tmp_path):
     (tmp_path / "file").write_text("x")
     (tmp_path / "dangling").symlink_to(tmp_path / "gone")
-    for place in (tmp_path, tmp_path / "file" / "report.json", "/proc/nowhere/report.json", "/dev/null",
-                  tmp_path / "dangling"):  # fmt: skip
+    for place in (
+        tmp_path,
+        tmp_path / "file" / "report.json",
+        "/proc/nowhere/report.json",
+        "/dev/null",
+        tmp_path / "dangling",
+    ):
         code, said = evaluate("--set", world / "a" / "cq", "--out", place)
         assert code == 2 and "error: InvalidOption" in said and "hint:" in said, place
     assert os.path.exists("/dev/null") and not os.path.isfile("/dev/null")

@@ -17,8 +17,13 @@ def figures(**options):
     # target, its tail, has rank 10. No ties. Numbers of queries need not start at 0.
     rank = np.array([1, 2, 4, 10])
     ranks = Ranks(rank, rank.astype(float), rank, np.full(4, 50))
-    return cq(ranks, np.array([4, 4, 4, 7]), np.array([TAIL, INTERSECTION, BRANCH, TAIL]),
-              np.array([DAG, DAG, DAG, PATH]), **options)  # fmt: skip
+    return cq(
+        ranks,
+        np.array([4, 4, 4, 7]),
+        np.array([TAIL, INTERSECTION, BRANCH, TAIL]),
+        np.array([DAG, DAG, DAG, PATH]),
+        **options,
+    )
 
 
 def mrr_of(summary):

@@ -32,9 +32,11 @@ SCORES = {0: [6, 5, 4, 3, 2, 1], 1: [0] * 6, 2: [1, 2, 3, 4, 5, 6], 3: [9, 0, 0,
 def example(make):
     shaped = make.questions(
         [[make.one_hop(0)], [make.one_hop(1)], [make.two_hops(2)], [make.one_hop(3), make.one_hop(4)]],
-        [0, 0, 1, 2], ("1p", "2p", "2u"),
-        answers=[{1, 3, 4}, {5}, {0, 5}, {3, 5}], hard=[{3, 4}, {5}, {0, 5}, {5}],
-    )  # fmt: skip
+        [0, 0, 1, 2],
+        ("1p", "2p", "2u"),
+        answers=[{1, 3, 4}, {5}, {0, 5}, {3, 5}],
+        hard=[{3, 4}, {5}, {0, 5}, {5}],
+    )
     return make.Scripted(lambda query, target: SCORES[query.nodes[0]], 6), shaped
 
 
@@ -64,7 +66,12 @@ def test_what_the_report_says(example, tmp_path):
     report = evaluate_q2b(*example, notes={"benchmark": "toy"}, fingerprints={"graph": "g"})
     assert (report.protocol, report.filter_graph, report.model) == ("q2b", "answers", "scripted")
     assert dict(report.counts) == {
-        "queries": 4, "targets": 6, "ranked_queries": 4, "ranked_targets": 6, "candidates": 6}  # fmt: skip
+        "queries": 4,
+        "targets": 6,
+        "ranked_queries": 4,
+        "ranked_targets": 6,
+        "candidates": 6,
+    }
     assert {"allocator", "threads", "processor", "peak_resident_mib"} <= set(report.machine)
     assert set(report.fingerprints) == {"queries", "graph"}
     report.save(tmp_path / "r.json")
@@ -109,8 +116,13 @@ def test_every_shape_weighs_the_same_and_unions_nothing():
     assert list(found.overall.metrics["realistic"].values()) == pytest.approx(np.mean(means, axis=0).tolist())
     assert found.mean_over == CONJUNCTIVE
     only_unions = shape == 0
-    unions = q2b({rule: values[only_unions] for rule in figures}, shape[only_unions], shapes,
-                 np.ones(only_unions.sum(), int), draws=0)  # fmt: skip
+    unions = q2b(
+        {rule: values[only_unions] for rule in figures},
+        shape[only_unions],
+        shapes,
+        np.ones(only_unions.sum(), int),
+        draws=0,
+    )
     assert unions.mean_over == ("2u",)
 
 
@@ -118,8 +130,9 @@ def test_a_question_counts_once_however_many_answers_it_has(make):
     # One question with 3 hard answers at ranks 1, 1, 1 (all rivals below), one with a single hard answer at rank 4:
     # HITS@3 is (1 + 0) / 2, not 3/4.
     scores = {0: [9, 9, 9, 1, 1, 1], 1: [9, 8, 7, 6, 1, 1]}
-    shaped = make.questions([[make.one_hop(0)], [make.one_hop(1)]], [0, 0], ["1p"],
-                            answers=[{0, 1, 2}, {3}], hard=[{0, 1, 2}, {3}])  # fmt: skip
+    shaped = make.questions(
+        [[make.one_hop(0)], [make.one_hop(1)]], [0, 0], ["1p"], answers=[{0, 1, 2}, {3}], hard=[{0, 1, 2}, {3}]
+    )
     report = evaluate_q2b(make.Scripted(lambda query, target: scores[query.nodes[0]], 6), shaped)
     assert report.value("hits@3") == 0.5
 

@@ -52,17 +52,27 @@ def plain_way(shaped, candidates=None):
             removed |= set(range(E)) - set(candidates.tolist())
         for answer in shaped.hard[question].tolist():
             values = np.array(sorted(removed - {answer}), np.int32)
-            ranks = rank_targets(torch.tensor(scores[None]), np.array([answer]),
-                                 AnswerSets(np.array([0, len(values)]), values))  # fmt: skip
-            found.append((question, answer, ranks.optimistic[0], ranks.realistic[0], ranks.pessimistic[0],
-                          ranks.candidates[0]))  # fmt: skip
+            ranks = rank_targets(
+                torch.tensor(scores[None]), np.array([answer]), AnswerSets(np.array([0, len(values)]), values)
+            )
+            found.append(
+                (question, answer, ranks.optimistic[0], ranks.realistic[0], ranks.pessimistic[0], ranks.candidates[0])
+            )
     return found
 
 
 def rows_of(ranked):
-    return list(zip(ranked.questions.tolist(), ranked.answers.tolist(), ranked.ranks.optimistic.tolist(),
-                    ranked.ranks.realistic.tolist(), ranked.ranks.pessimistic.tolist(),
-                    ranked.ranks.candidates.tolist(), strict=True))  # fmt: skip
+    return list(
+        zip(
+            ranked.questions.tolist(),
+            ranked.answers.tolist(),
+            ranked.ranks.optimistic.tolist(),
+            ranked.ranks.realistic.tolist(),
+            ranked.ranks.pessimistic.tolist(),
+            ranked.ranks.candidates.tolist(),
+            strict=True,
+        )
+    )
 
 
 @pytest.mark.parametrize("batch_targets", [1, 3, 1000])
@@ -158,8 +168,9 @@ def test_bad_scores_and_sets(make):
     with pytest.raises(VocabularyMismatch, match="the model knows 20 entities"):
         rank_questions(make.Scripted(lambda query, target: np.zeros(20), 20), shaped)
     with pytest.raises(InvalidOption, match="exactly one target"):
-        twice = make.questions([[replace(make.two_hops(0), nodes=(0, -1, -1), targets=(1, 2))]], [0], ["2p"],
-                               answers=[{1}], hard=[{1}])  # fmt: skip
+        twice = make.questions(
+            [[replace(make.two_hops(0), nodes=(0, -1, -1), targets=(1, 2))]], [0], ["2p"], answers=[{1}], hard=[{1}]
+        )
         rank_questions(make.Scripted(script, E), twice)
     with pytest.raises(InvalidOption, match="must rise"):
         rank_questions(make.Scripted(script, E), replace(shaped, owner=shaped.owner[::-1].copy()))

@@ -32,8 +32,13 @@ def report():
         by_position={"tail": summary(0.2), "intersection": summary(0.4), "branch": summary(0.1)},
         by_kind={"path": summary(), "dag": summary()},
         by_targets={"1": summary(), "12": summary()},
-        counts={"queries": 1300, "targets": 1300000, "ranked_queries": 1234, "ranked_targets": 1234567,
-                "targets_without_gold": 3},
+        counts={
+            "queries": 1300,
+            "targets": 1300000,
+            "ranked_queries": 1234,
+            "ranked_targets": 1234567,
+            "targets_without_gold": 3,
+        },
         skipped=tuple(Skipped(f"reason {number} " + "with many words " * 8, number + 1, (0, 1)) for number in range(9)),
         settings={"level": 0.95, "seed": 0},
         fingerprints={"queries": "0123456789abcdef"},
@@ -41,7 +46,7 @@ def report():
         seconds=12.5,
         queries_per_second=98.7,
         versions={"biqe": "0"},
-    )  # fmt: skip
+    )
 
 
 def test_saved_and_loaded_are_equal(report, tmp_path):
@@ -65,9 +70,18 @@ def test_json_stores_all_tie_rules(report):
 def test_table_fits_80_columns_and_says_what_matters(report):
     table = report.to_table()
     assert max(map(len, table.splitlines())) <= 80
-    for words in ("protocol cq version 1", "split's own graph", "all targets", "intersection", "12 targets",
-                  "0.240 - 0.260", "0.2400 if every tie is lost", "1,234 of 1,300 queries", "17 ×",
-                  "3 targets without a gold"):  # fmt: skip
+    for words in (
+        "protocol cq version 1",
+        "split's own graph",
+        "all targets",
+        "intersection",
+        "12 targets",
+        "0.240 - 0.260",
+        "0.2400 if every tie is lost",
+        "1,234 of 1,300 queries",
+        "17 ×",
+        "3 targets without a gold",
+    ):
         assert words in table
     assert "24 queries for 3 more reasons" in table  # 7 + 8 + 9
 
@@ -134,8 +148,11 @@ def test_reports_of_version_1_are_read(report, root):
     for name in ("by_shape", "mean_over", "machine"):
         del old[name]
     assert Report.from_json({**old, "version": 1}) == report
-    recorded = [path for path in (root / "results").rglob("*.json")
-                if json.loads(path.read_text("utf-8")).get("format") == "biqe-report"]  # fmt: skip
+    recorded = [
+        path
+        for path in (root / "results").rglob("*.json")
+        if json.loads(path.read_text("utf-8")).get("format") == "biqe-report"
+    ]
     assert recorded
     for path in recorded:
         loaded = Report.load(path)
@@ -144,13 +161,25 @@ def test_reports_of_version_1_are_read(report, root):
 
 
 def shapes(report, names, **changes):
-    return replace(report, by_shape={name: summary() for name in names}, macro=None, by_position={}, by_kind={},
-                   by_targets={}, **changes)  # fmt: skip
+    return replace(
+        report,
+        by_shape={name: summary() for name in names},
+        macro=None,
+        by_position={},
+        by_kind={},
+        by_targets={},
+        **changes,
+    )
 
 
 def test_table_by_shape(report, tmp_path):
-    found = shapes(report, ["1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up"], protocol="q2b",
-                   filter_graph="answers", mean_over=("1p", "2p", "3p", "2i", "3i", "ip", "pi"))  # fmt: skip
+    found = shapes(
+        report,
+        ["1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up"],
+        protocol="q2b",
+        filter_graph="answers",
+        mean_over=("1p", "2p", "3p", "2i", "3i", "ip", "pi"),
+    )
     lines = found.to_table().splitlines()
     assert max(map(len, lines)) <= 80
     head = next(line for line in lines if line.startswith("shape"))

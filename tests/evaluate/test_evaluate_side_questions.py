@@ -25,8 +25,9 @@ def shaped_set(make, count=20):
     rng = np.random.default_rng(0)
     rows = [[make.one_hop(n % E, n % 5)] if n % 2 else [make.two_hops(n % E, n % 5)] for n in range(count)]
     answers = [rng.choice(E, 4, replace=False) for _ in range(count)]
-    return make.questions(rows, [1 - n % 2 for n in range(count)], ("1p", "2p"), answers=answers,
-                          hard=[part[:2] for part in answers])  # fmt: skip
+    return make.questions(
+        rows, [1 - n % 2 for n in range(count)], ("1p", "2p"), answers=answers, hard=[part[:2] for part in answers]
+    )
 
 
 def test_a_sample_is_seeded_ordered_and_limited_in_each_group():

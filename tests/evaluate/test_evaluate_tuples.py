@@ -29,9 +29,15 @@ ONE = BoundQuery((0, TARGET), ((0, 0, 1),), (1,))
 
 def graph_of(seed: int) -> Graph:
     rng = np.random.default_rng(seed)
-    triples = {(int(s), int(r), int(o)) for s, r, o in zip(
-        rng.integers(ENTITIES, size=14), rng.integers(RELATIONS, size=14), rng.integers(ENTITIES, size=14), strict=True
-    )}  # fmt: skip
+    triples = {
+        (int(s), int(r), int(o))
+        for s, r, o in zip(
+            rng.integers(ENTITIES, size=14),
+            rng.integers(RELATIONS, size=14),
+            rng.integers(ENTITIES, size=14),
+            strict=True,
+        )
+    }
     names = [f"e{n}" for n in range(ENTITIES)], [f"r{n}" for n in range(RELATIONS)]
     return Graph(Vocabulary(*names), as_triples(sorted(triples)))
 
@@ -44,8 +50,9 @@ def true_tuples(graph: Graph, query: BoundQuery) -> set[tuple[int, ...]]:
         nodes = list(query.nodes)
         for node, value in zip(variables, values, strict=True):
             nodes[node] = value
-        edges = [(nodes[s], r, nodes[o]) if r < RELATIONS else (nodes[o], r - RELATIONS, nodes[s])
-                 for s, r, o in query.edges]  # fmt: skip
+        edges = [
+            (nodes[s], r, nodes[o]) if r < RELATIONS else (nodes[o], r - RELATIONS, nodes[s]) for s, r, o in query.edges
+        ]
         if all(edge in stored for edge in edges):
             found.add(tuple(nodes[node] for node in query.targets))
     return found
@@ -66,8 +73,7 @@ def test_true_tuples_are_those_of_enumeration(seed, query):
             filled = np.array(rows, np.int32)
             filled[:, column] = -1
             for row, values in zip(rows, but_one.completing(filled, column), strict=True):
-                expected = [v for v in range(ENTITIES)
-                            if (*row[:column], v, *row[column + 1 :]) in truth - {excepted}]  # fmt: skip
+                expected = [v for v in range(ENTITIES) if (*row[:column], v, *row[column + 1 :]) in truth - {excepted}]
                 assert values.tolist() == expected
 
 
@@ -77,8 +83,7 @@ def test_no_rows_are_no_truths():
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.booleans()), min_size=1, max_size=8),
-    st.integers(0, 7),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.booleans()), min_size=1, max_size=8), st.integers(0, 7)
 )
 def test_a_rank_is_one_more_than_the_wrong_ones_before_with_ties_half(entries, place):
     rows = np.array([[number, number] for number in range(len(entries))], np.int32)

@@ -20,8 +20,15 @@ from biqe.query.queryset import QuerySet
 # flows_through, located_on, borders; 0 Germany, 1 France, 2 Rhine, 3 Elbe, 4 Cologne, 5 Strasbourg, 6 Dresden
 FLOWS, ON, BORDERS = 0, 1, 2
 COUNTRIES = [
-    (2, FLOWS, 0), (2, FLOWS, 1), (3, FLOWS, 0), (4, ON, 2), (5, ON, 2), (6, ON, 3), (0, BORDERS, 1), (1, BORDERS, 0),
-]  # fmt: skip
+    (2, FLOWS, 0),
+    (2, FLOWS, 1),
+    (3, FLOWS, 0),
+    (4, ON, 2),
+    (5, ON, 2),
+    (6, ON, 3),
+    (0, BORDERS, 1),
+    (1, BORDERS, 0),
+]
 
 
 def graph_of(rows: object, entities: int = 7, relations: int = 3) -> Graph:

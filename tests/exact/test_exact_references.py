@@ -121,10 +121,11 @@ def sparql_of(query: BoundQuery, relation_count: int) -> str:
         return f"?v{node}" if query.nodes[node] < 0 else f"<http://x/e{query.nodes[node]}>"
 
     patterns = [
-        f"{term(s)} <http://x/r{r}> {term(o)}" if r < relation_count else
-        f"{term(o)} <http://x/r{r - relation_count}> {term(s)}"
+        f"{term(s)} <http://x/r{r}> {term(o)}"
+        if r < relation_count
+        else f"{term(o)} <http://x/r{r - relation_count}> {term(s)}"
         for s, r, o in query.edges
-    ]  # fmt: skip
+    ]
     return f"SELECT DISTINCT {' '.join(f'?v{node}' for node in query.targets)} WHERE {{ {' . '.join(patterns)} }}"
 
 
@@ -168,9 +169,10 @@ def test_a_table_that_outgrows_its_cap_is_given_up(graph: Graph, query: BoundQue
 def test_a_batch_is_its_queries_one_by_one(graph: Graph, asked: list[BoundQuery], threads: int) -> None:
     sets = answer_sets(graph, QuerySet.of(asked), threads=threads)
     expected = [
-        values for query in asked
+        values
+        for query in asked
         for _, values in sorted(zip(query.targets, as_sets(answers(graph, query)), strict=True))
-    ]  # fmt: skip
+    ]
     assert [sets[target].tolist() for target in range(len(sets))] == expected
 
 

@@ -111,10 +111,16 @@ class WatchedModel(FactorModel):
         count = int(table.lengths[0])
         layers = []
         for layer in range(2):
-            weights = torch.tensor([
-                [[1.0 + (3 * row + 2 * column + layer + head) % 5 for column in range(count)] for row in range(count)]
-                for head in range(2)
-            ], dtype=torch.float64)  # fmt: skip
+            weights = torch.tensor(
+                [
+                    [
+                        [1.0 + (3 * row + 2 * column + layer + head) % 5 for column in range(count)]
+                        for row in range(count)
+                    ]
+                    for head in range(2)
+                ],
+                dtype=torch.float64,
+            )
             layers.append((weights / weights.sum(-1, keepdim=True))[None])
         return Trace(self.scores(queries), tuple(layers), SimpleNamespace(table=table, rows=np.arange(len(queries))))
 
@@ -137,9 +143,12 @@ def random_weights(seed: int, entities: int, relations: int) -> np.ndarray:
 def toy() -> SimpleNamespace:
     """The doubles of this file."""
     return SimpleNamespace(
-        FactorModel=FactorModel, LookingModel=LookingModel, WatchedModel=WatchedModel, graph_of=graph_of,
+        FactorModel=FactorModel,
+        LookingModel=LookingModel,
+        WatchedModel=WatchedModel,
+        graph_of=graph_of,
         random_weights=random_weights,
-    )  # fmt: skip
+    )
 
 
 NAMES = ["Rhine", "Elbe", "Cologne", "Bonn", "Dresden", "Germany", "France"]
@@ -169,6 +178,13 @@ def rivers() -> SimpleNamespace:
         (-1, HIDDEN, 5, 6), ((0, LOCATED, 1), (1, FLOWS, 2), (1, FLOWS, 3)), (0,), ("city", "r", "", "")
     )
     return SimpleNamespace(
-        graph=graph, vocabulary=graph.vocabulary, query=query, hidden=hidden, weights=_weights(),
-        predicted={0: 0, 2: 3}, known={0: 0, 2: 2}, names=NAMES, triples=TRIPLES,
-    )  # fmt: skip
+        graph=graph,
+        vocabulary=graph.vocabulary,
+        query=query,
+        hidden=hidden,
+        weights=_weights(),
+        predicted={0: 0, 2: 3},
+        known={0: 0, 2: 2},
+        names=NAMES,
+        triples=TRIPLES,
+    )

@@ -21,9 +21,7 @@ def model() -> BiQE:
 
 
 # Two ways to the tail, so that tokens repeat: Germany and France to a river, from there to a city.
-QUERY = BoundQuery(
-    (TARGET, TARGET, 5, 6), ((0, 1, 1), (1, 0, 2), (1, 0, 3)), (0, 1), ("city", "river", "", "")
-)  # fmt: skip
+QUERY = BoundQuery((TARGET, TARGET, 5, 6), ((0, 1, 1), (1, 0, 2), (1, 0, 3)), (0, 1), ("city", "river", "", ""))
 
 
 def attention(model, world, query, row):

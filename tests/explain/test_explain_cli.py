@@ -123,7 +123,7 @@ def test_known_rows_of_a_graph_need_no_torch(folders):
         (["SELECT ?x { ?x :located_at :Rhine }"], "did you mean 'located_on'"),
         ([], "no query was given"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_paragraph_and_exit_code_2(explain, arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = explain(*arguments)

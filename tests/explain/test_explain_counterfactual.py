@@ -66,9 +66,7 @@ def test_dropping_a_pattern_equals_asking_without_it(toy, rivers):
 
 def test_what_falls_apart_is_asked_apart(toy, rivers):
     model = toy.FactorModel(rivers.weights)
-    query = BoundQuery(
-        (T, 5, T, 6), ((0, 0, 1), (2, 1, 0), (2, 0, 3)), (0, 2), ("river", "", "city", "")
-    )  # fmt: skip
+    query = BoundQuery((T, 5, T, 6), ((0, 0, 1), (2, 1, 0), (2, 0, 3)), (0, 2), ("river", "", "city", ""))
     found = explained(model, rivers, query, {0: 0, 2: 3})
     river, city = BoundQuery((T, 5), ((0, 0, 1),), (0,)), BoundQuery((T, 6), ((0, 0, 1),), (0,))
     assert found.patterns[1].share == pytest.approx(model.share(river, {0: 0}) * model.share(city, {0: 3}))
@@ -122,8 +120,7 @@ def test_only_one_pattern_loses_a_name_that_two_have():
 
 def test_where_a_name_cannot_be_hidden_the_pattern_is_cut(toy, rivers):
     model = toy.FactorModel(
-        rivers.weights,
-        refuse=lambda query: "every root must be a constant" if _has_hidden_root(query) else None,
+        rivers.weights, refuse=lambda query: "every root must be a constant" if _has_hidden_root(query) else None
     )
     found = explained(model, rivers, rivers.hidden, {0: 2})
     assert [change.how for change in found.triples] == [CUT, CUT, CUT]

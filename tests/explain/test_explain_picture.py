@@ -15,9 +15,14 @@ from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = [
-    "<script>alert(1)</script>", '"/><image href="x" onerror="y"/>', "]]>&amp;", "a\x1b[31m\x00b", "\u202egnirts",
-    "\ufffe\uffff", "川の名前" * 12,
-]  # fmt: skip
+    "<script>alert(1)</script>",
+    '"/><image href="x" onerror="y"/>',
+    "]]>&amp;",
+    "a\x1b[31m\x00b",
+    "\u202egnirts",
+    "\ufffe\uffff",
+    "川の名前" * 12,
+]
 
 
 @pytest.fixture(scope="module")
@@ -186,8 +191,10 @@ def test_nothing_stands_on_anything_else(query, wide):
     sizes = [(wide if number % 2 else 40.0, 30.0 + 16.0 * (number % 2)) for number in range(len(query.nodes))]
     labels = [(wide / 2 + 10, 20.0 + 14.0 * (number % 2)) for number in range(len(query.edges))]
     found = layout.place(depth, [(s, o) for s, _, o in query.edges], sizes, labels)
-    boxes = [(x - w / 2, y - h / 2, x + w / 2, y + h / 2)
-             for (x, y), (w, h) in zip((*found.nodes, *found.labels), (*sizes, *labels), strict=True)]  # fmt: skip
+    boxes = [
+        (x - w / 2, y - h / 2, x + w / 2, y + h / 2)
+        for (x, y), (w, h) in zip((*found.nodes, *found.labels), (*sizes, *labels), strict=True)
+    ]
     for number, one in enumerate(boxes):
         assert not [other for other in boxes[:number] if _overlap(one, other)]
         assert one[0] >= -1e-6 and one[1] >= -1e-6

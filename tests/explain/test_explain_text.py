@@ -143,9 +143,7 @@ def test_what_a_baseline_is_is_said_where_it_is_not_the_probability(toy, rivers)
     plain = explain(model, rivers.graph, **told, vocabulary=rivers.vocabulary)
     assert plain.baseline == plain.to_json()["baseline"] == ""
     for remark, said in (("", "found in another way"), ("It was calibrated.", "It was calibrated.")):
-        why = explain(
-            model, rivers.graph, **told, vocabulary=rivers.vocabulary, probability=0.9, remark=remark
-        )  # fmt: skip
+        why = explain(model, rivers.graph, **told, vocabulary=rivers.vocabulary, probability=0.9, remark=remark)
         assert said in why.baseline
         assert f"gives the row {words.probability(why.share)}. {why.baseline}" in " ".join(why.to_text().split())
 

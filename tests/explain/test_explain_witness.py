@@ -163,9 +163,14 @@ def test_calibrated_links_take_the_place_of_shares(toy, rivers):
 
     model = toy.FactorModel(rivers.weights)
     why = explain(
-        model, rivers.graph, rivers.query, rivers.predicted, rivers.vocabulary, views=["witness"],
+        model,
+        rivers.graph,
+        rivers.query,
+        rivers.predicted,
+        rivers.vocabulary,
+        views=["witness"],
         link_probabilities=calibrated,
-    )  # fmt: skip
+    )
     assert asked == [(3, 1, 0)]
     assert [link.probability for link in why.witness.links] == [1.0, 0.9]
 

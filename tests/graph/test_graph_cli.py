@@ -176,9 +176,13 @@ def test_a_flipped_byte_is_an_error_not_a_flood(file: File, tmp_path: Path, caps
     ],
 )
 def test_bad_input_ends_with_code_2(
-    file: File, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str], message: str,
-) -> None:  # fmt: skip
+    file: File,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
     monkeypatch.chdir(tmp_path)
     file("g.tsv", TRIPLES)
     file("bad.tsv", "a\tr\tb\nnonsense\n")

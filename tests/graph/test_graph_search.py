@@ -71,11 +71,7 @@ def test_statistics_of_a_small_graph() -> None:
     assert degrees.histogram == [(1, 1, 1), (2, 3, 2), (4, 7, 1)]
     assert [
         (item.name, item.triples, item.subjects, item.objects, item.kind) for item in found.relation_statistics
-    ] == [
-        ("r", 4, 1, 4, "1-N"),
-        ("s", 1, 1, 1, "1-1"),
-        ("unused", 1, 1, 1, "1-1"),
-    ]
+    ] == [("r", 4, 1, 4, "1-N"), ("s", 1, 1, 1, "1-1"), ("unused", 1, 1, 1, "1-1")]
     assert found.kinds == {"1-1": 2, "1-N": 1, "N-1": 0, "N-N": 0}
     valid, test = found.splits[1], found.splits[2]
     assert (valid.unseen_entities, valid.triples_with_unseen, valid.in_train) == (1, 1, 1)

@@ -61,8 +61,17 @@ def test_csv_forms(file: File, content: str) -> None:
     assert named(read_graph([file("g.csv", content)])) == EXPECTED
 
 
-HEADER_ROWS = ["h r t", "s p o", "S R O", "source relation target", "FROM Rel To", "head relation tail",
-               "Head rel Tail", "subject predicate object", "Subject Relation Object"]  # fmt: skip
+HEADER_ROWS = [
+    "h r t",
+    "s p o",
+    "S R O",
+    "source relation target",
+    "FROM Rel To",
+    "head relation tail",
+    "Head rel Tail",
+    "subject predicate object",
+    "Subject Relation Object",
+]
 
 
 @pytest.mark.parametrize("header", HEADER_ROWS)
@@ -87,8 +96,16 @@ def test_names_of_different_headers_are_a_fact(file: File, row: str) -> None:
     assert named(read_graph([file("g.tsv", row.replace(" ", "\t"))])) == {tuple(row.split())}
 
 
-LITERALS = ['"Rhein"@de', '"x"@de-CH-1996', '"1"^^<http://www.w3.org/2001/XMLSchema#integer>', '"1"^^xsd:int',
-            '"say \\"hi\\""@en', '"he "said" so"@en', '""@en', '"' + "x" * 70_000 + '"@en']  # fmt: skip
+LITERALS = [
+    '"Rhein"@de',
+    '"x"@de-CH-1996',
+    '"1"^^<http://www.w3.org/2001/XMLSchema#integer>',
+    '"1"^^xsd:int',
+    '"say \\"hi\\""@en',
+    '"he "said" so"@en',
+    '""@en',
+    '"' + "x" * 70_000 + '"@en',
+]
 
 
 @pytest.mark.parametrize("fast", [False, True])
@@ -169,8 +186,16 @@ def test_parquet_columns_by_name_and_integer_names(tmp_path: Path) -> None:
 
 
 def test_parquet_names_in_every_form_of_text(tmp_path: Path) -> None:
-    kinds = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int32(), pa.string()),
-             pa.dictionary(pa.int8(), pa.large_string()), pa.string_view(), pa.binary_view()]  # fmt: skip
+    kinds = [
+        pa.string(),
+        pa.large_string(),
+        pa.binary(),
+        pa.large_binary(),
+        pa.dictionary(pa.int32(), pa.string()),
+        pa.dictionary(pa.int8(), pa.large_string()),
+        pa.string_view(),
+        pa.binary_view(),
+    ]
     for kind in kinds:
         text = pa.array(["Köln", "b", "Köln"])
         if pa.types.is_dictionary(kind):
@@ -188,9 +213,13 @@ def test_parquet_names_in_every_form_of_text(tmp_path: Path) -> None:
 
 def test_literals_in_parquet_are_counted_and_left_out(tmp_path: Path) -> None:
     rows = [
-        ("a", "r", "b"), ("a", "age", '"42"^^<http://www.w3.org/2001/XMLSchema#integer>'), ("b", "r", '"quoted"'),
-        ("a", "rdfs:label", '"Alpha"@en'), ("a", "note", '"two\nlines"@en'), ("c", "note", '"' + "x" * 70_000 + '"@en'),
-    ]  # fmt: skip
+        ("a", "r", "b"),
+        ("a", "age", '"42"^^<http://www.w3.org/2001/XMLSchema#integer>'),
+        ("b", "r", '"quoted"'),
+        ("a", "rdfs:label", '"Alpha"@en'),
+        ("a", "note", '"two\nlines"@en'),
+        ("c", "note", '"' + "x" * 70_000 + '"@en'),
+    ]
     pq.write_table(pa.table(dict(zip("hrt", zip(*rows, strict=True), strict=True))), tmp_path / "g.parquet")
     graph = read_graph([tmp_path / "g.parquet"])
     assert named(graph) == {("a", "r", "b"), ("b", "r", '"quoted"')}

@@ -81,11 +81,7 @@ def test_long_names_are_not_broken(ends_with, capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [
-        (["--nonsense"], "--nonsense"),
-        (["--count", "three"], "--count"),
-        (["a", "b"], "unexpected extra argument"),
-    ],
+    [(["--nonsense"], "--nonsense"), (["--count", "three"], "--count"), (["a", "b"], "unexpected extra argument")],
 )
 def test_usage_errors_are_2_and_point_to_help(ends_with, capsys, arguments, expected):
     assert ends_with(lambda: None, *arguments) == 2

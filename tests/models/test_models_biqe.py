@@ -127,18 +127,26 @@ def test_same_hidden_states_as_bert():
     ours = BiQE(config, ENTITIES, RELATIONS).eval()
     bert = transformers.BertModel(
         transformers.BertConfig(
-            vocab_size=token_count(ENTITIES, RELATIONS), hidden_size=16, num_hidden_layers=3, num_attention_heads=4,
-            intermediate_size=32, max_position_embeddings=config.max_position, type_vocab_size=1,
-            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, hidden_act="gelu",
+            vocab_size=token_count(ENTITIES, RELATIONS),
+            hidden_size=16,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            intermediate_size=32,
+            max_position_embeddings=config.max_position,
+            type_vocab_size=1,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            hidden_act="gelu",
         ),
         add_pooling_layer=False,
-    ).eval()  # fmt: skip
+    ).eval()
     with torch.no_grad():
         for parameter in bert.parameters():
             parameter.normal_(std=0.3)
         bert.embeddings.token_type_embeddings.weight.zero_()
-        ours.load_state_dict({**ours.state_dict(), **parted(
-            {"embed_tokens.weight": bert.embeddings.word_embeddings.weight}, ENTITIES)})  # fmt: skip
+        ours.load_state_dict(
+            {**ours.state_dict(), **parted({"embed_tokens.weight": bert.embeddings.word_embeddings.weight}, ENTITIES)}
+        )
         ours.embed_positions.weight.copy_(bert.embeddings.position_embeddings.weight)
         ours.embed_norm.load_state_dict(bert.embeddings.LayerNorm.state_dict())
         for mine, theirs in zip(ours.layers, bert.encoder.layer, strict=True):

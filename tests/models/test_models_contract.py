@@ -18,11 +18,16 @@ ENTITIES = 12
 QUERIES = QuerySet.of([BoundQuery((3, TARGET), ((0, 1, 1),), (1,)), BoundQuery((4, TARGET), ((0, 0, 1),), (1,))])
 
 LOSSES = [
-    ("gqe", {"loss": "softmax"}), ("gqe", {"loss": "margin"}), ("gqe", {"loss": "log_sigmoid"}),
-    ("query2box", {"loss": "softmax"}), ("query2box", {"loss": "log_sigmoid"}),
-    ("mpqe", {"loss": "softmax"}), ("mpqe", {"loss": "margin"}),
-    ("tractor", {"loss": "softmax"}), ("tractor", {"loss": "likelihood"}),
-]  # fmt: skip
+    ("gqe", {"loss": "softmax"}),
+    ("gqe", {"loss": "margin"}),
+    ("gqe", {"loss": "log_sigmoid"}),
+    ("query2box", {"loss": "softmax"}),
+    ("query2box", {"loss": "log_sigmoid"}),
+    ("mpqe", {"loss": "softmax"}),
+    ("mpqe", {"loss": "margin"}),
+    ("tractor", {"loss": "softmax"}),
+    ("tractor", {"loss": "likelihood"}),
+]
 
 
 def build(name, **options):
@@ -68,9 +73,13 @@ def test_raw_scores_order_entities_as_scores_do(name):
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("gqe", {"loss": "log_sigmoid"}), ("gqe", {"loss": "softmax"}), ("mpqe", {"similarity": "cosine"}),
-     ("query2box", {})],
-)  # fmt: skip
+    [
+        ("gqe", {"loss": "log_sigmoid"}),
+        ("gqe", {"loss": "softmax"}),
+        ("mpqe", {"similarity": "cosine"}),
+        ("query2box", {}),
+    ],
+)
 def test_raw_scores_are_those_before_they_are_normalised(name, options):
     model = build(name, **options).eval()
     with torch.no_grad():

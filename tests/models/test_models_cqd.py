@@ -374,11 +374,20 @@ def test_refuses_ids_and_graphs_of_others():
 @pytest.mark.parametrize(
     "options",
     [
-        {"rank": 0}, {"beam": 0}, {"n3": -1}, {"n3": float("nan")}, {"spread": 0}, {"t_norm": "min"}, {"link": "tanh"},
-        {"known": "yes"}, {"decoding": "greedy"}, {"decoding": "continuous", "known": "one"}, {"steps": 0},
+        {"rank": 0},
+        {"beam": 0},
+        {"n3": -1},
+        {"n3": float("nan")},
+        {"spread": 0},
+        {"t_norm": "min"},
+        {"link": "tanh"},
+        {"known": "yes"},
+        {"decoding": "greedy"},
+        {"decoding": "continuous", "known": "one"},
+        {"steps": 0},
         {"link": "raw", "known": "one"},
     ],
-)  # fmt: skip
+)
 def test_refuses_options(options):
     with pytest.raises(InvalidOption):
         Config(**options)

@@ -208,8 +208,11 @@ def test_filtering_negatives_removes_the_answers_and_nothing_else():
     targets = Targets(torch.tensor([4, 9, -1]), torch.tensor([0, 3, 3, 4]), torch.tensor([1, 4, 6, 0]))
     negatives = torch.tensor([6, 0, 9, 4, 7])
     hits = true_among(targets, negatives, 10)
-    assert hits.tolist() == [[True, False, False, True, False], [False, False, True, False, False],
-                             [False, True, False, False, False]]  # fmt: skip
+    assert hits.tolist() == [
+        [True, False, False, True, False],
+        [False, False, True, False, False],
+        [False, True, False, False, False],
+    ]
     only_gold = true_among(Targets(targets.gold, None, None), negatives, 10)
     assert only_gold.nonzero().tolist() == [[0, 3], [1, 2]]
 
@@ -231,10 +234,18 @@ def test_draws_come_from_the_answers_and_the_global_generator():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"projection": "transe"}, {"projection": "bilinear"}, {"score": "cosine"}, *SCORES,
-     {"loss": "log_sigmoid"}, {"intersection": "mean"}, {"pool": "min"}],
+    [
+        {},
+        {"projection": "transe"},
+        {"projection": "bilinear"},
+        {"score": "cosine"},
+        *SCORES,
+        {"loss": "log_sigmoid"},
+        {"intersection": "mean"},
+        {"pool": "min"},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_the_loss_falls(options):
     torch.manual_seed(0)
     model = GQE(Config(**{"width": 16, "negatives": 16, "gamma": 4.0, **options}), ENTITIES, RELATIONS)
@@ -262,10 +273,21 @@ def test_presets_are_configurations():
 
 @pytest.mark.parametrize(
     "options",
-    [{"projection": "rotate"}, {"intersection": "max"}, {"pool": "sum"}, {"score": "l2"}, {"loss": "hinge"},
-     {"width": 0}, {"negatives": 0}, {"margin": 0.0}, {"gamma": -1.0}, {"dropout": 1.0}, {"score": "distance"}],
+    [
+        {"projection": "rotate"},
+        {"intersection": "max"},
+        {"pool": "sum"},
+        {"score": "l2"},
+        {"loss": "hinge"},
+        {"width": 0},
+        {"negatives": 0},
+        {"margin": 0.0},
+        {"gamma": -1.0},
+        {"dropout": 1.0},
+        {"score": "distance"},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_options_out_of_range_are_refused(options):
     with pytest.raises(InvalidOption, match="of gqe"):
         Config(**options)

@@ -38,7 +38,8 @@ def test_a_model_that_was_laid_out_is_saved_as_any_other(tmp_path, make_model):
     vocabulary = Vocabulary([f"e{n}" for n in range(ENTITIES)], [f"r{n}" for n in range(RELATIONS)])
     model = make_model()
     for name, laid_out in (("before", False), ("after", True)):
-        store.save(for_few_rows(model) if laid_out else model, tmp_path / name, vocabulary=vocabulary,
-                   graph_fingerprint="")  # fmt: skip
+        store.save(
+            for_few_rows(model) if laid_out else model, tmp_path / name, vocabulary=vocabulary, graph_fingerprint=""
+        )
     weights = [(tmp_path / name / "weights.safetensors").read_bytes() for name in ("before", "after")]
     assert weights[0] == weights[1]

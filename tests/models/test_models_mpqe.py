@@ -250,9 +250,19 @@ def test_a_query_without_constants_is_read():
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("width", 0), ("layers", 0), ("steps", -1), ("bases", -1), ("negatives", 0), ("dropout", 1.0), ("margin", 0.0),
-     ("readout", "mean"), ("similarity", "l2"), ("loss", "hinge")],
-)  # fmt: skip
+    [
+        ("width", 0),
+        ("layers", 0),
+        ("steps", -1),
+        ("bases", -1),
+        ("negatives", 0),
+        ("dropout", 1.0),
+        ("margin", 0.0),
+        ("readout", "mean"),
+        ("similarity", "l2"),
+        ("loss", "hinge"),
+    ],
+)
 def test_options_are_checked(option, value):
     with pytest.raises(InvalidOption, match=option):
         Config(**{option: value})

@@ -34,8 +34,11 @@ def material(entities: int, *, seed: int = 0, most: int = 3, scale: float = 1.0,
     second = None
     if expert:
         gate = torch.rand(TARGETS, 1, generator=draw, dtype=torch.float64).requires_grad_()
-        second = Expert(torch.randn(TARGETS, 3, generator=draw, dtype=torch.float64),
-                        torch.randn(entities, 3, generator=draw, dtype=torch.float64), gate)  # fmt: skip
+        second = Expert(
+            torch.randn(TARGETS, 3, generator=draw, dtype=torch.float64),
+            torch.randn(entities, 3, generator=draw, dtype=torch.float64),
+            gate,
+        )
         leaves.append(gate)
     return leaves, offsets, answers, second
 

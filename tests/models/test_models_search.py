@@ -71,8 +71,10 @@ def assignments(model, cqd, query, weight):
     own = dict(zip(sorted(query.targets), scores(model, query), strict=True))
     variables = [node for node, value in enumerate(query.nodes) if value < 0]
     every = torch.cartesian_prod(*[torch.arange(ENTITIES)] * len(variables)).view(-1, len(variables))
-    at = {node: every[:, variables.index(node)] if value < 0 else torch.full((len(every),), value)
-          for node, value in enumerate(query.nodes)}  # fmt: skip
+    at = {
+        node: every[:, variables.index(node)] if value < 0 else torch.full((len(every),), value)
+        for node, value in enumerate(query.nodes)
+    }
     total = (1 - weight) * sum(own[node][at[node]] for node in own)
     with torch.inference_mode():
         for s, relation, o in query.edges:
@@ -80,8 +82,10 @@ def assignments(model, cqd, query, weight):
             total = total + weight * truth[at[s], at[o]]
     if cqd.config.known == "one":  # what the graph holds is no prediction
         held = {tuple(triple) for triple in GRAPH.triples.tolist()}
-        links = [[(s, relation, o) for s, o in zip(at[start].tolist(), at[end].tolist(), strict=True)]
-                 for start, relation, end in query.edges]  # fmt: skip
+        links = [
+            [(s, relation, o) for s, o in zip(at[start].tolist(), at[end].tolist(), strict=True)]
+            for start, relation, end in query.edges
+        ]
         all_held = torch.tensor([held.issuperset(assignment) for assignment in zip(*links, strict=True)])
         total = total.masked_fill(all_held, -torch.inf)
     return torch.stack([at[node] for node in own], 1), total

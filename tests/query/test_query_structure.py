@@ -123,9 +123,7 @@ def test_cyclic_queries_are_analysed_without_order() -> None:
 def test_roles_of_the_mined_shape() -> None:
     # Two branches with a target each, the intersection, and the tail.
     query = BoundQuery(
-        (A, TARGET, B, TARGET, TARGET, TARGET),
-        ((0, 0, 1), (1, 0, 4), (2, 1, 3), (3, 0, 4), (4, 2, 5)),
-        (5, 4, 3, 1),
+        (A, TARGET, B, TARGET, TARGET, TARGET), ((0, 0, 1), (1, 0, 4), (2, 1, 3), (3, 0, 4), (4, 2, 5)), (5, 4, 3, 1)
     )
     dag = analyse(query)
     assert dag.roles == ("tail", "intersection", "branch", "branch")

@@ -76,9 +76,11 @@ def joined(query: BoundQuery, triples: set[tuple[int, int, int]]) -> set[tuple[i
         bindings = [
             binding | {subject: s, object_: o}
             for binding, (s, r, o) in product(bindings, triples)
-            if r == relation and binding.get(subject, s) == s and binding.get(object_, o) == o
+            if r == relation
+            and binding.get(subject, s) == s
+            and binding.get(object_, o) == o
             and (subject != object_ or s == o)
-        ]  # fmt: skip
+        ]
     return {tuple(binding[target] for target in query.targets) for binding in bindings}
 
 

@@ -73,8 +73,14 @@ class Toy:
         return found.with_filters(complete=answer_sets(self.splits["complete"], found))
 
 
-TOYS = {"toy-cq": "cq", "toy-q2b": "q2b", "toy-broken": "cq", "toy-absent": "cq", "toy-untested": "cq",
-        "toy-dags": "cq"}  # fmt: skip
+TOYS = {
+    "toy-cq": "cq",
+    "toy-q2b": "q2b",
+    "toy-broken": "cq",
+    "toy-absent": "cq",
+    "toy-untested": "cq",
+    "toy-dags": "cq",
+}
 
 
 @pytest.fixture

@@ -82,8 +82,9 @@ def test_what_was_begun_is_not_begun_again_without_resume(toy_recipes, registry,
     assert run(table, places, remembers(), only="two") == {"toy/two/seed-0": "done"}
 
 
-def test_a_job_that_fails_keeps_its_reason_and_the_others_go_on(toy_recipes, registry, places, remembers, tmp_path,
-                                                               monkeypatch):  # fmt: skip
+def test_a_job_that_fails_keeps_its_reason_and_the_others_go_on(
+    toy_recipes, registry, places, remembers, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     table = toy_recipes(bad="toy-broken", good="toy-cq", absent="toy-absent")
     states = run(table, places, remembers())

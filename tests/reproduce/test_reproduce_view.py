@@ -42,15 +42,36 @@ def test_mean_and_deviation_are_those_of_a_sample(values):
 
 
 RESULTS = [
-    found("q2b-fb15k237", "gqe", 0, figures=shares(.400, .210, .150, .290, .400, .080, .170, .243), peak_mib=900,
-          seconds={"train": 1800.0}, config={"model": {"filter_negatives": False}}),
-    found("q2b-fb15k237", "gqe", 1, figures=shares(.410, .220, .160, .300, .410, .090, .180, .253), peak_mib=950,
-          seconds={"train": 1860.0}, config={"model": {"filter_negatives": False}}),
-    found("q2b-fb15k237", "gqe", 0, minutes=5.0, figures=shares(.3, .1, .1, .2, .3, .05, .1, .164), peak_mib=800,
-          seconds={"train": 300.0}),
+    found(
+        "q2b-fb15k237",
+        "gqe",
+        0,
+        figures=shares(0.400, 0.210, 0.150, 0.290, 0.400, 0.080, 0.170, 0.243),
+        peak_mib=900,
+        seconds={"train": 1800.0},
+        config={"model": {"filter_negatives": False}},
+    ),
+    found(
+        "q2b-fb15k237",
+        "gqe",
+        1,
+        figures=shares(0.410, 0.220, 0.160, 0.300, 0.410, 0.090, 0.180, 0.253),
+        peak_mib=950,
+        seconds={"train": 1860.0},
+        config={"model": {"filter_negatives": False}},
+    ),
+    found(
+        "q2b-fb15k237",
+        "gqe",
+        0,
+        minutes=5.0,
+        figures=shares(0.3, 0.1, 0.1, 0.2, 0.3, 0.05, 0.1, 0.164),
+        peak_mib=800,
+        seconds={"train": 300.0},
+    ),
     found("q2b-fb15k237", "query2box", 0, state="failed", reason="out of memory"),
-    found("q2b-fb15k237", "biqe", 0, quick=True, figures=shares(*[.01] * 8), seconds={"train": 24.0}),
-]  # fmt: skip
+    found("q2b-fb15k237", "biqe", 0, quick=True, figures=shares(*[0.01] * 8), seconds={"train": 24.0}),
+]
 
 GOLDEN = """\
 q2b-fb15k237: HITS@3 on Query2Box's queries over FB15k-237
@@ -158,10 +179,14 @@ def test_every_table_fits_80_columns(name):
     table = recipes.load(name)
     groups = {row.group for row in table.rows} | {column.group or "all" for column in table.columns}
     figures = {group: {column.metric: 0.98765 for column in table.columns} for group in groups}
-    many = [found(name, recipe.name, seed, figures=figures, peak_mib=12345, seconds={"train": 5999.0})
-            for recipe in table.recipes for seed in (0, 1)]  # fmt: skip
-    failed = [found(name, recipe.name, 2, state="failed", reason="no room left on the disk " * 9)
-              for recipe in table.recipes]  # fmt: skip
+    many = [
+        found(name, recipe.name, seed, figures=figures, peak_mib=12345, seconds={"train": 5999.0})
+        for recipe in table.recipes
+        for seed in (0, 1)
+    ]
+    failed = [
+        found(name, recipe.name, 2, state="failed", reason="no room left on the disk " * 9) for recipe in table.recipes
+    ]
     shown = view(table, [*many, *failed])
     for text in (layout.to_text(shown), layout.overview([shown]), layout.to_text(view(table, []))):
         assert [line for line in text.splitlines() if len(line) > 80] == []
@@ -200,8 +225,14 @@ def test_a_figure_that_one_seed_lacks_is_not_averaged():
 
 def test_figures_by_an_earlier_protocol_stand_apart_and_say_so():
     def by(version, seed, auc, minutes=None):
-        return found("bio", "gqe", seed, minutes=minutes, figures={"all": {"auc": auc, "apr": 0.5}},
-                     reports={"bio": {"protocol": "bio", "protocol_version": version}, "timing": {}})  # fmt: skip
+        return found(
+            "bio",
+            "gqe",
+            seed,
+            minutes=minutes,
+            figures={"all": {"auc": auc, "apr": 0.5}},
+            reports={"bio": {"protocol": "bio", "protocol_version": version}, "timing": {}},
+        )
 
     today = VERSIONS["bio"]
     block = view(recipes.load("bio"), [by(2, 0, 0.9), by(today, 1, 0.8), by(2, 2, 0.7)]).blocks[0]
@@ -250,9 +281,14 @@ def write(folder, result, name):
 def test_results_and_lone_reports_are_found_below_a_folder(tmp_path):
     write(tmp_path, RESULTS[0], "q2b-fb15k237/gqe/seed-0")
     summary = {"metrics": {"realistic": {"mrr": 0.4, "hits@1": 0.3, "hits@3": 0.44, "hits@10": 0.6}}}
-    report = {"format": "biqe-report", "model": "biqe", "filter_graph": "split", "overall": summary,
-              "counts": {"ranked_queries": 5},
-              "notes": {"training": {"settings": {"minutes": 60}, "seconds": 3600}}}  # fmt: skip
+    report = {
+        "format": "biqe-report",
+        "model": "biqe",
+        "filter_graph": "split",
+        "overall": summary,
+        "counts": {"ranked_queries": 5},
+        "notes": {"training": {"settings": {"minutes": 60}, "seconds": 3600}},
+    }
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "a-report.json").write_text(json.dumps(report))
     (tmp_path / "old" / "speed.json").write_text('{"ratio": 3.0}')
@@ -268,11 +304,17 @@ def test_results_and_lone_reports_are_found_below_a_folder(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", '{"format": "biqe-result"}', '{"format": "biqe-result", "version": 1}',
-     '{"format": "biqe-result", "version": 1, "table": "t", "recipe": "r", "seed": 0, "settings": {}, "state": "odd"}',
-     '{"format": "biqe-result", "version": 1, "table": "t", "recipe": "r", "seed": 0, "settings": {}, '
-     '"figures": {"all": {"mrr": "high"}}}'],
-)  # fmt: skip
+    [
+        "",
+        "[]",
+        '{"format": "biqe-result"}',
+        '{"format": "biqe-result", "version": 1}',
+        '{"format": "biqe-result", "version": 1, "table": "t", "recipe": "r", "seed": 0, "settings": {}, '
+        '"state": "odd"}',
+        '{"format": "biqe-result", "version": 1, "table": "t", "recipe": "r", "seed": 0, "settings": {}, '
+        '"figures": {"all": {"mrr": "high"}}}',
+    ],
+)
 def test_a_damaged_result_is_refused_by_name(content, tmp_path):
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(UnreadableFile, match="x.json"):

@@ -97,8 +97,11 @@ def test_parse_draws_the_query(atlas):
     found = post(atlas, "parse", query=QUERY)
     assert found["errors"] == [] and found["targets"] == ["?river", "?city"]
     assert {(node["label"], node["kind"]) for node in found["graph"]["nodes"]} == {
-        ("?river", "target"), ("?city", "target"), ("Germany", "entity"), ("France", "entity"),
-    }  # fmt: skip
+        ("?river", "target"),
+        ("?city", "target"),
+        ("Germany", "entity"),
+        ("France", "entity"),
+    }
     ids = {node["id"] for node in found["graph"]["nodes"]}
     assert len(found["graph"]["edges"]) == 3
     assert all({edge["source"], edge["target"]} <= ids for edge in found["graph"]["edges"])
@@ -171,12 +174,22 @@ def test_odd_names_are_data_and_nothing_else(odd):
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"{", b"[]", b'{"query": 3}', b'{"query": "SELECT", "colour": 1}', b'{"query": "x", "top": -1}', b"null",
-        b'{"query": "x", "mode": "maybe"}', b'{"query": "\\ud800"}', b'{"query": "x", "min_probability": 1e999}',
-        b'{"query": "x", "limit": 1e30}', b"\xff\xfe", b"[" * 100_000,
+        b"",
+        b"{",
+        b"[]",
+        b'{"query": 3}',
+        b'{"query": "SELECT", "colour": 1}',
+        b'{"query": "x", "top": -1}',
+        b"null",
+        b'{"query": "x", "mode": "maybe"}',
+        b'{"query": "\\ud800"}',
+        b'{"query": "x", "min_probability": 1e999}',
+        b'{"query": "x", "limit": 1e30}',
+        b"\xff\xfe",
+        b"[" * 100_000,
     ],
     ids=lambda body: repr(body[:40]),
-)  # fmt: skip
+)
 def test_malformed_bodies_are_400(atlas, body):
     response = atlas.post("/api/ask", content=body, headers={"Content-Type": "application/json"})
     assert response.status_code == 400, response.text
@@ -212,8 +225,11 @@ def test_a_body_that_is_not_json_is_415_and_the_document_says_so(atlas):
     for path in ("/api/ask", "/api/explain", "/api/parse", "/api/load"):
         assert "415" in document["paths"][path]["post"]["responses"]
     for path in ("/api/ask", "/api/explain", "/api/parse"):
-        for sent in ({"data": {"query": QUERY}}, {"content": b'{"query": "x"}'},
-                     {"content": b"{}", "headers": {"Content-Type": "text/json"}}):  # fmt: skip
+        for sent in (
+            {"data": {"query": QUERY}},
+            {"content": b'{"query": "x"}'},
+            {"content": b"{}", "headers": {"Content-Type": "text/json"}},
+        ):
             response = atlas.post(path, **sent)
             assert response.status_code == 415 and "application/json" in response.json()["error"]["hint"]
 
@@ -240,10 +256,21 @@ def test_generated_requests_find_nothing_undocumented(atlas, tmp_path):
     """
     program = Path(sys.executable).parent / "schemathesis"
     command = [
-        program, "run", f"{atlas.base_url}/api/openapi.json".replace("//api", "/api"), "--max-examples", "6", "--seed",
-        "1", "--phases", "examples,coverage,fuzzing", "--suppress-health-check", "all", "--no-color",
-        "--exclude-checks", "positive_data_acceptance",
-    ]  # fmt: skip
+        program,
+        "run",
+        f"{atlas.base_url}/api/openapi.json".replace("//api", "/api"),
+        "--max-examples",
+        "6",
+        "--seed",
+        "1",
+        "--phases",
+        "examples,coverage,fuzzing",
+        "--suppress-health-check",
+        "all",
+        "--no-color",
+        "--exclude-checks",
+        "positive_data_acceptance",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 

@@ -27,8 +27,11 @@ def program(*arguments: str, target: str = "atlas", home=None) -> Iterator[tuple
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **({"XDG_STATE_HOME": str(home)} if home else {})}
     process = subprocess.Popen(
         [sys.executable, "-m", "biqe", "serve", target, "--port", "0", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
     try:
         address = None
         for line in process.stdout:
@@ -157,8 +160,12 @@ def test_rdflib_treats_it_as_a_dataset(address, cities):
 @pytest.mark.slow
 def test_a_request_for_a_websocket_is_answered_without_a_word_in_the_log():
     with program("--read-only") as (address, process):
-        asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
-                 "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}  # fmt: skip
+        asked = {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        }
         connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
         connection.request("GET", "/health", headers=asked)
         assert connection.getresponse().status == 200

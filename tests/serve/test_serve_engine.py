@@ -81,8 +81,10 @@ def test_an_error_of_the_exact_store_keeps_its_place(kb):
     with pytest.raises(SparqlSyntax) as there:
         asyncio.run(run())
     assert (there.value.line, there.value.column, str(there.value)) == (
-        here.value.line, here.value.column, str(here.value)
-    )  # fmt: skip
+        here.value.line,
+        here.value.column,
+        str(here.value),
+    )
 
 
 def test_whoever_comes_to_a_full_queue_is_turned_away_at_once(kb):

@@ -31,10 +31,12 @@ def test_rows_come_out_of_another_process_as_they_went_in(rows, complete):
 @pytest.mark.parametrize(
     "error",
     [
-        SparqlSyntax("no", line=2, column=5, hint="yes"), Busy("full", retry_after=7), UnsupportedQuery("not this"),
+        SparqlSyntax("no", line=2, column=5, hint="yes"),
+        Busy("full", retry_after=7),
+        UnsupportedQuery("not this"),
         RequestRefused("too large", status=413, headers={"A": "b"}),
     ],
-)  # fmt: skip
+)
 def test_an_error_comes_out_of_another_process_as_it_went_in(error):
     with pytest.raises(type(error)) as caught:
         read_answer(write_error(error))

@@ -37,8 +37,11 @@ class Server:
 
         self.process = subprocess.Popen(
             [sys.executable, "-m", "biqe", "serve", "atlas", "--port", "0", "--live", str(folder), *options],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, preexec_fn=limit,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            preexec_fn=limit,
+        )
         self.port = None
         for line in self.process.stdout:
             if found := re.search(r"http://127.0.0.1:(\d+)/sparql", line):
@@ -182,11 +185,38 @@ WORDS = (
     "INSERT DELETE DATA \\u0000 \x00 \x7f é 漢 \U0001f600 <script> %00 '' "
     "" + '""" """'
 ).split(" ")
-PATHS = ["/sparql", "/update", "/api/ask", "/api/explain", "/api/parse", "/api/complete", "/api/graph", "/api/models",
-         "/", "/metrics", "/health", "/ready", "/api/openapi.json", "/../etc/passwd", "/assets/../../x", "/%2e%2e/%00",
-         "/sparql/", "//", "/favicon.ico", "/api/load"]  # fmt: skip
-TYPES = ["application/x-www-form-urlencoded", "application/sparql-query", "application/sparql-update",
-         "application/json", "text/turtle", "multipart/form-data; boundary=x", "nonsense", ""]  # fmt: skip
+PATHS = [
+    "/sparql",
+    "/update",
+    "/api/ask",
+    "/api/explain",
+    "/api/parse",
+    "/api/complete",
+    "/api/graph",
+    "/api/models",
+    "/",
+    "/metrics",
+    "/health",
+    "/ready",
+    "/api/openapi.json",
+    "/../etc/passwd",
+    "/assets/../../x",
+    "/%2e%2e/%00",
+    "/sparql/",
+    "//",
+    "/favicon.ico",
+    "/api/load",
+]
+TYPES = [
+    "application/x-www-form-urlencoded",
+    "application/sparql-query",
+    "application/sparql-update",
+    "application/json",
+    "text/turtle",
+    "multipart/form-data; boundary=x",
+    "nonsense",
+    "",
+]
 
 
 def any_text(rng):

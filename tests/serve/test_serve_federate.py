@@ -26,8 +26,7 @@ def iri(name: str) -> str:
 
 def test_a_block_alone_gives_what_ask_gives(atlas, atlas_kb):
     found = rows(
-        atlas,
-        "SELECT ?city ?probability ?status { SERVICE <urn:biqe:predict?top=9> { ?city :located_on :Rhine } }",
+        atlas, "SELECT ?city ?probability ?status { SERVICE <urn:biqe:predict?top=9> { ?city :located_on :Rhine } }"
     )
     expected = atlas_kb.ask("SELECT ?city { ?city :located_on :Rhine }", mode="both", top=9)
     assert {(city, status) for city, _, status in found} == {(iri(row.city), row.status) for row in expected}
@@ -216,7 +215,7 @@ def test_prefixes_of_the_query_hold_in_the_block(atlas):
         ("SELECT ?c { SERVICE <http://ex.org/> { ?c ?p ?o } }", (1, 13), "SERVICE"),
         ("SELECT ?c { SERVICE ?somewhere { ?c ?p ?o } }", (1, 13), "SERVICE"),
     ],
-)  # fmt: skip
+)
 def test_errors_stand_at_their_place_in_the_whole_query(atlas, query, place, words):
     response = atlas.post("/sparql", data={"query": query})
     assert response.status_code == 400, response.text

@@ -146,9 +146,15 @@ def test_the_command_refuses_before_anything_is_opened(capsys):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"port": -1}, {"port": 70_000}, {"workers": 0}, {"mode": "maybe"}, {"cors": ("example.org",)},
-     {"cors": ("https://example.org/page",)}],
-)  # fmt: skip
+    [
+        {"port": -1},
+        {"port": 70_000},
+        {"workers": 0},
+        {"mode": "maybe"},
+        {"cors": ("example.org",)},
+        {"cors": ("https://example.org/page",)},
+    ],
+)
 def test_settings_are_checked(settings):
     with pytest.raises(InvalidOption):
         ServeConfig(**settings)

@@ -63,12 +63,12 @@ def deleting(*rows: tuple[str, str, str | Text]) -> Changes:
 
 names = st.sampled_from(["a", "b", "c", "e1", "e 2", "http://x.org/é", "_:n1"])
 statement = st.builds(
-    Statement, names, st.sampled_from(["r", "s", "t", "http://x.org/p"]),
+    Statement,
+    names,
+    st.sampled_from(["r", "s", "t", "http://x.org/p"]),
     names | st.sampled_from([Text("one"), Text("two\n"), Text("one", None, "en"), Text("1", f"{XSD}integer")]),
-)  # fmt: skip
-step = st.builds(
-    Changes, st.lists(statement, max_size=4).map(tuple), st.lists(statement, max_size=4).map(tuple)
-)  # fmt: skip
+)
+step = st.builds(Changes, st.lists(statement, max_size=4).map(tuple), st.lists(statement, max_size=4).map(tuple))
 
 
 class LiveAgainstSet(RuleBasedStateMachine):
@@ -140,9 +140,11 @@ class LiveAgainstSet(RuleBasedStateMachine):
 
 
 LiveAgainstSet.TestCase.settings = settings(
-    max_examples=15, stateful_step_count=10, deadline=None,
+    max_examples=15,
+    stateful_step_count=10,
+    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)  # fmt: skip
+)
 TestLiveAgainstSet = LiveAgainstSet.TestCase
 
 
@@ -264,8 +266,10 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM
 
 def test_a_full_disk_refuses_the_update_and_keeps_what_was_acknowledged(tmp_path):
     LiveGraph(tmp_path / "live", toy()).close()
-    code = FULL.replace("resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))",
-                        "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))")  # fmt: skip
+    code = FULL.replace(
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))",
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))",
+    )
     code += 'live.apply(Changes(inserted=(Statement("room", "r", "again"),)))\nprint(done)\n'
     ended = subprocess.run([sys.executable, "-c", code, str(tmp_path / "live")], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr

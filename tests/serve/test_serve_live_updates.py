@@ -131,7 +131,7 @@ def test_updates_do_what_pyoxigraph_does(tmp_path_factory, texts):
         ("DELETE INSERT WHERE", (1, None), ""),
         ("PREFIX x <urn:x:> INSERT DATA { x:a x:b x:c }", (1, None), ""),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused_changes_nothing_and_is_shown_at_its_place(live, text, place, says):
     with pytest.raises(SparqlSyntax) as caught:
         live.apply(text)

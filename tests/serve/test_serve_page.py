@@ -20,8 +20,13 @@ from biqe.serve.config import ServeConfig
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here; 'make test' installs it where it may")
 QUERY = "SELECT ?river ?city WHERE { ?river :flows_through :Germany, :France . ?city :located_on ?river }"
-ARGUMENTS = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-             "--no-first-run")  # fmt: skip
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
 WATCH = """addEventListener("securitypolicyviolation", (event) => {
   (window.refusedByPolicy ??= []).push(`${event.violatedDirective} ${event.blockedURI}`);
 });"""
@@ -326,16 +331,28 @@ def test_a_link_that_cannot_be_drawn_says_why(visit):
     ("text", "link", "grown"),
     [
         ("", (":Bonn", "located_on", ":Rhine"), "ASK { :Bonn :located_on :Rhine }"),
-        ("SELECT * WHERE { ?x :borders :France. } LIMIT 3", ("?x", "borders", "?y"),
-         "SELECT * WHERE { ?x :borders :France. ?x :borders ?y } LIMIT 3"),
-        ("SELECT DISTINCT ?x WHERE { { ?x :borders :France } UNION { ?x :borders :Italy } }", ("?x", "borders", "?y"),
-         "SELECT DISTINCT ?x ?y WHERE { { ?x :borders :France } UNION { ?x :borders :Italy } ?x :borders ?y }"),
-        ("SELECT ?x WHERE { ?x :borders ?y FILTER(?x != :Italy) } VALUES ?y { :France }", ("?y", "borders", ":Spain"),
-         "SELECT ?x WHERE { ?x :borders ?y FILTER(?x != :Italy) . ?y :borders :Spain } VALUES ?y { :France }"),
-        ("ASK {\n  :Bonn :located_on :Rhine # }\n}", (":Rhine", "flows_into", "?x"),
-         "ASK { :Bonn :located_on :Rhine # } . :Rhine :flows_into ?x }"),
+        (
+            "SELECT * WHERE { ?x :borders :France. } LIMIT 3",
+            ("?x", "borders", "?y"),
+            "SELECT * WHERE { ?x :borders :France. ?x :borders ?y } LIMIT 3",
+        ),
+        (
+            "SELECT DISTINCT ?x WHERE { { ?x :borders :France } UNION { ?x :borders :Italy } }",
+            ("?x", "borders", "?y"),
+            "SELECT DISTINCT ?x ?y WHERE { { ?x :borders :France } UNION { ?x :borders :Italy } ?x :borders ?y }",
+        ),
+        (
+            "SELECT ?x WHERE { ?x :borders ?y FILTER(?x != :Italy) } VALUES ?y { :France }",
+            ("?y", "borders", ":Spain"),
+            "SELECT ?x WHERE { ?x :borders ?y FILTER(?x != :Italy) . ?y :borders :Spain } VALUES ?y { :France }",
+        ),
+        (
+            "ASK {\n  :Bonn :located_on :Rhine # }\n}",
+            (":Rhine", "flows_into", "?x"),
+            "ASK { :Bonn :located_on :Rhine # } . :Rhine :flows_into ?x }",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_link_goes_into_the_text_that_is_there(visit, text, link, grown):
     page = visit()
     if text:
@@ -595,11 +612,14 @@ def test_all_of_it_works_by_keyboard(visit):
     order = []
     for _ in range(10):
         page.keyboard.press("Tab")
-        order.append(page.evaluate("""() => {
+        order.append(
+            page.evaluate("""() => {
           let there = document.activeElement;
           if (there.shadowRoot) there = there.shadowRoot.activeElement;
           return there.getAttribute("aria-label") ?? there.id ?? "";
-        }""") or page.evaluate("document.activeElement.name || document.activeElement.textContent.trim()"))  # fmt: skip
+        }""")
+            or page.evaluate("document.activeElement.name || document.activeElement.textContent.trim()")
+        )
     assert order[:5] == ["Skip to the answers", "examples", "SPARQL query", "Draw a link", "mode"]
     assert order[5:9] == ["top", "min", "model", "go"]
     for _ in range(7):

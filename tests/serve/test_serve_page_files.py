@@ -33,8 +33,10 @@ def test_the_committed_page_is_what_its_source_makes(root, tmp_path):
     for folder in ("first", "second"):
         done = subprocess.run(
             [node, vite, "build", "--outDir", tmp_path / folder, "--emptyOutDir"],
-            cwd=root / "web", capture_output=True, text=True,
-        )  # fmt: skip
+            cwd=root / "web",
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, done.stderr
     assert _files(tmp_path / "first") == _files(tmp_path / "second") == _files(page_files.PAGE)
 
@@ -105,9 +107,17 @@ def test_files_are_squeezed_for_those_who_can_read_it(atlas, accepted, is_squeez
 
 @pytest.mark.parametrize(
     "path",
-    ["/assets/none.js", "/assets/../index.html", "/assets/..%2Findex.html", "/assets/%2Fetc%2Fpasswd", "/assets/",
-     "/index.html", "/page_files.py", "/assets/index.html"],
-)  # fmt: skip
+    [
+        "/assets/none.js",
+        "/assets/../index.html",
+        "/assets/..%2Findex.html",
+        "/assets/%2Fetc%2Fpasswd",
+        "/assets/",
+        "/index.html",
+        "/page_files.py",
+        "/assets/index.html",
+    ],
+)
 def test_nothing_else_is_served(atlas, path):
     response = httpx2.get(f"{atlas.base_url}".rstrip("/") + path)
     assert response.status_code == 404 and b"Traceback" not in response.content

@@ -235,8 +235,13 @@ def test_a_limit_of_the_query_cuts_nothing_that_was_asked_for(serve, atlas_kb):
 
     with serve(atlas_kb, ServeConfig(limits=Limits(rows=5))) as client:
         for mode in ("known", "both"):
-            for tail, is_cut in (("LIMIT 3", False), ("LIMIT 5", False), ("LIMIT 6", True), ("", True),
-                                 ("LIMIT 2 OFFSET 4", False)):  # fmt: skip
+            for tail, is_cut in (
+                ("LIMIT 3", False),
+                ("LIMIT 5", False),
+                ("LIMIT 6", True),
+                ("", True),
+                ("LIMIT 2 OFFSET 4", False),
+            ):
                 query = {"query": f"{QUERY} {tail}", "mode": mode}
                 assert ("X-Biqe-Truncated" in client.get("/sparql", params=query).headers) is is_cut, query
                 assert client.post("/api/ask", json=query).json()["truncated"] is is_cut, query
@@ -291,7 +296,7 @@ def test_the_one_graph_may_be_named(atlas, cities):
         ({"params": {"query": "SELECT ?x { :Rhine ?x :Bonn }", "mode": "both"}}, "use mode=known"),
         ({"params": {"query": QUERY, "mode": "both", "model": "gpt"}}, "model=auto"),
     ],
-)  # fmt: skip
+)
 def test_errors_say_what_to_send_instead(atlas, request_, words):
     response = atlas.get("/sparql", **request_)
     error = response.json()["error"]
@@ -316,9 +321,17 @@ def test_a_body_in_another_charset_is_refused(atlas, charset):
 
 @pytest.mark.parametrize(
     ("path", "methods"),
-    [("/sparql", "GET, HEAD, POST"), ("/update", "POST"), ("/health", "GET, HEAD"), ("/ready", "GET, HEAD"),
-     ("/metrics", "GET"), ("/api/ask", "POST"), ("/api/graph", "GET"), ("/", "GET, HEAD")],
-)  # fmt: skip
+    [
+        ("/sparql", "GET, HEAD, POST"),
+        ("/update", "POST"),
+        ("/health", "GET, HEAD"),
+        ("/ready", "GET, HEAD"),
+        ("/metrics", "GET"),
+        ("/api/ask", "POST"),
+        ("/api/graph", "GET"),
+        ("/", "GET, HEAD"),
+    ],
+)
 def test_the_methods_that_are_told_are_those_that_work(atlas, path, methods):
     refused = atlas.request("DELETE", path)
     assert (refused.status_code, refused.headers["Allow"]) == (405, methods)
@@ -460,11 +473,18 @@ def test_an_update_is_seen_by_the_next_query(changing):
     for path, sent in (
         ("/update", {"data": {"update": "INSERT DATA { :Atlantis :located_on :Rhine }"}}),
         ("/sparql", {"data": {"update": "INSERT DATA { :Atlantis :located_on :Rhine }"}}),
-        ("/update", {"content": "INSERT DATA { :Atlantis :located_on :Rhine }",
-                     "headers": {"Content-Type": "application/sparql-update"}}),
-        ("/api/load", {"content": "Atlantis\tlocated_on\tRhine\n",
-                       "headers": {"Content-Type": "text/tab-separated-values"}}),
-    ):  # fmt: skip
+        (
+            "/update",
+            {
+                "content": "INSERT DATA { :Atlantis :located_on :Rhine }",
+                "headers": {"Content-Type": "application/sparql-update"},
+            },
+        ),
+        (
+            "/api/load",
+            {"content": "Atlantis\tlocated_on\tRhine\n", "headers": {"Content-Type": "text/tab-separated-values"}},
+        ),
+    ):
         receipt = changing.post(path, **sent)
         assert receipt.status_code == 200, receipt.text
         assert receipt.json()["inserted"] == 1
@@ -567,7 +587,7 @@ def test_an_update_that_says_nothing_does_nothing(changing):
         ("/api/load", {"content": b"x", "headers": {"Content-Type": "image/png"}}, 415),
     ],
     ids=lambda value: repr(value)[:60],
-)  # fmt: skip
+)
 def test_updates_that_are_refused_change_nothing(changing, path, request_, status):
     before = changing.get("/api/graph").json()["version"]
     response = changing.post(path, **request_)

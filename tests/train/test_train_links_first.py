@@ -27,8 +27,9 @@ def start(graph, out, quiet, settings_of, tiny, *, model="biqe", **more):
     config = settings_of(**{"minutes": 0.08, "links_minutes": 0.03, **more})
     notes: list[str] = []
     options = tiny if model == "biqe" else {}
-    result = session.start(str(graph), out, train_config=config, model=model, model_options=options, listener=quiet,
-                           note=notes.append)  # fmt: skip
+    result = session.start(
+        str(graph), out, train_config=config, model=model, model_options=options, listener=quiet, note=notes.append
+    )
     return result, notes
 
 
@@ -51,8 +52,9 @@ def test_the_model_begins_with_what_the_first_part_learnt(graph_folder, tmp_path
 
 
 def biqe(*words):
-    return subprocess.Popen([sys.executable, "-m", "biqe", *map(str, words)], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "biqe", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def wait_for(condition, process):

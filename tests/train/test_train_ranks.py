@@ -32,8 +32,10 @@ SETTINGS = (
     "learning_rate=0.01 paths=80 dags=80 batch_tokens=150 warmup_steps=10 validations=4 heads=2 feed_forward=32"
     " rank_timeout=60"
 )
-ARGUMENTS = [*"--epochs 3 --width 16 --layers 1 --threads 1".split(),
-             *(word for setting in SETTINGS.split() for word in ("-O", setting))]  # fmt: skip
+ARGUMENTS = [
+    *"--epochs 3 --width 16 --layers 1 --threads 1".split(),
+    *(word for setting in SETTINGS.split() for word in ("-O", setting)),
+]
 TORCHRUN = [Path(sys.executable).with_name("torchrun"), "--nproc-per-node", "2"]
 
 
@@ -41,9 +43,13 @@ TORCHRUN = [Path(sys.executable).with_name("torchrun"), "--nproc-per-node", "2"]
 def started(*words, **environment):
     """A process of a session of its own, so that all that it starts ends with the test."""
     process = subprocess.Popen(
-        [str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-    )  # fmt: skip
+        [str(word) for word in words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )
     try:
         yield process
     finally:
@@ -73,7 +79,7 @@ def biqe_ranks(*words):
                     WORLD_SIZE="2",
                     MASTER_ADDR="127.0.0.1",
                     MASTER_PORT=port,
-                )  # fmt: skip
+                )
             )
             for rank, command in enumerate(words)
         ]

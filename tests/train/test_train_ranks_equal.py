@@ -34,8 +34,11 @@ def out(graph_folder, tmp_path_factory):
     for world, others in ((2, []), (4, ["2"])):
         launched = subprocess.run(
             [Path(sys.executable).with_name("torchrun"), "--nproc-per-node", str(world), SCRIPT, place, *others],
-            capture_output=True, text=True, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=240,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
         assert launched.returncode == 0, launched.stderr
     return place
 

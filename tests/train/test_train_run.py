@@ -135,8 +135,26 @@ def test_killed_and_resumed_is_the_same_to_the_bit(uninterrupted, graph_folder, 
 def test_killed_at_random_moments_never_leaves_a_broken_checkpoint(graph_folder, tmp_path):
     """kill -9 in quick succession while checkpoints are written all the time."""
     run = tmp_path / "run"
-    words = ["--epochs", "50", "--width", "64", "--layers", "1", "--threads", "1", "-O", "paths=50", "-O", "dags=50",
-             "-O", "heads=2", "-O", "checkpoint_minutes=0.0001", "-O", "batch_tokens=100"]  # fmt: skip
+    words = [
+        "--epochs",
+        "50",
+        "--width",
+        "64",
+        "--layers",
+        "1",
+        "--threads",
+        "1",
+        "-O",
+        "paths=50",
+        "-O",
+        "dags=50",
+        "-O",
+        "heads=2",
+        "-O",
+        "checkpoint_minutes=0.0001",
+        "-O",
+        "batch_tokens=100",
+    ]
     process = biqe("train", graph_folder, "--out", run, *words)
     wait_for(lambda: steps_in(run) > 2, process)
     for delay in (0.0, 0.013, 0.171):
@@ -171,8 +189,9 @@ def test_a_run_measured_in_minutes_resumes_with_the_time_it_used(graph_folder, t
     assert max(used, 0.2 * 60) <= result.place.seconds <= used + took, "time already used counts"
 
 
-def test_a_validation_that_was_due_when_the_run_was_stopped_is_not_late(graph_folder, tmp_path, quiet, settings_of,
-                                                                        tiny, monkeypatch):  # fmt: skip
+def test_a_validation_that_was_due_when_the_run_was_stopped_is_not_late(
+    graph_folder, tmp_path, quiet, settings_of, tiny, monkeypatch
+):
     """Stopped after the last step before a validation; resumed, the run validates there and not a step later."""
 
     def validations(run):
@@ -200,13 +219,33 @@ def test_a_changed_query_set_is_refused(graph_folder, tmp_path, quiet, settings_
     """As a changed graph is: a run goes on with what it began with."""
 
     def mined(seed):
-        main(["mine", str(graph_folder), "--recipe", "cq", "--seed", str(seed), "--paths", "50", "--dags", "50",
-              "--out", str(tmp_path / f"set{seed}")])  # fmt: skip
+        main(
+            [
+                "mine",
+                str(graph_folder),
+                "--recipe",
+                "cq",
+                "--seed",
+                str(seed),
+                "--paths",
+                "50",
+                "--dags",
+                "50",
+                "--out",
+                str(tmp_path / f"set{seed}"),
+            ]
+        )
         return tmp_path / f"set{seed}"
 
     queries, run = mined(0), tmp_path / "run"
-    session.start(str(graph_folder), run, train_config=settings_of(epochs=1), model_options=tiny, listener=quiet,
-                  query_set=str(queries))  # fmt: skip
+    session.start(
+        str(graph_folder),
+        run,
+        train_config=settings_of(epochs=1),
+        model_options=tiny,
+        listener=quiet,
+        query_set=str(queries),
+    )
     shutil.rmtree(queries)
     mined(1).rename(queries)
     with pytest.raises(VocabularyMismatch, match="query set .* is not the one"):
@@ -282,8 +321,13 @@ def test_a_full_disk_is_an_error_and_the_last_checkpoint_stays(graph_folder, tmp
 
 def test_a_wrong_option_leaves_nothing_behind(graph_folder, tmp_path, quiet, settings_of):
     with pytest.raises(InvalidOption, match="did you mean|has no option"):
-        session.start(str(graph_folder), tmp_path / "run", train_config=settings_of(epochs=1),
-                      model_options={"widht": 8}, listener=quiet)  # fmt: skip
+        session.start(
+            str(graph_folder),
+            tmp_path / "run",
+            train_config=settings_of(epochs=1),
+            model_options={"widht": 8},
+            listener=quiet,
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -381,8 +425,17 @@ def test_a_stopped_run_says_so_by_its_exit_code(graph_folder, tmp_path, monkeypa
     assert not checkpoint.read_place(checkpoint.latest(out / "checkpoints")).finished
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "other"}', '{"format": "biqe-run", "version": 9}',
-                                  '{"format": "biqe-run", "version": 1}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"format": "other"}',
+        '{"format": "biqe-run", "version": 9}',
+        '{"format": "biqe-run", "version": 1}',
+    ],
+)
 def test_damaged_run_records_are_told(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(UnreadableFile):
@@ -428,10 +481,16 @@ def test_settings_are_checked(values, complaint):
 
 
 def test_the_command_refuses_bad_words(tmp_path):
-    for words in (["train"], ["train", "nowhere", "--out", tmp_path / "r"], ["train", "--resume", tmp_path / "none"],
-                  ["train", "g", "--out", tmp_path / "r", "-O", "dropuot=1"], ["train", "g", "--resume", "x"],
-                  ["train", "g", "--out", tmp_path / "r", "-O", "dropout=often"], ["config"],
-                  ["config", tmp_path]):  # fmt: skip
+    for words in (
+        ["train"],
+        ["train", "nowhere", "--out", tmp_path / "r"],
+        ["train", "--resume", tmp_path / "none"],
+        ["train", "g", "--out", tmp_path / "r", "-O", "dropuot=1"],
+        ["train", "g", "--resume", "x"],
+        ["train", "g", "--out", tmp_path / "r", "-O", "dropout=often"],
+        ["config"],
+        ["config", tmp_path],
+    ):
         _, err = finish(biqe(*words), 2)
         assert "error" in err.lower() and "Traceback" not in err, words
     assert os.listdir(tmp_path) == []

@@ -15,9 +15,15 @@ from atlas import tables
 Fact = tuple[str, str, str]
 
 SHARES = {
-    "located_on": 0.08, "flows_through": 0.08, "flows_into": 0.06, "borders": 0.08, "located_in": 0.06,
-    "in_region": 0.06, "near": 0.06, "on_sea": 0.06,
-}  # fmt: skip
+    "located_on": 0.08,
+    "flows_through": 0.08,
+    "flows_into": 0.06,
+    "borders": 0.08,
+    "located_in": 0.06,
+    "in_region": 0.06,
+    "near": 0.06,
+    "on_sea": 0.06,
+}
 """Share of a relation's facts that goes to each of valid and test."""
 SYMMETRIC = {"borders", "near"}
 KEEP, KEEP_CITIES = 3, 2

@@ -11,10 +11,7 @@ import io
 import tarfile
 from pathlib import Path
 
-PACKAGES = {
-    "libmagics++-data": "libmagics++-data_*.deb",
-    "world-atlas": "world-atlas-*.tgz",
-}
+PACKAGES = {"libmagics++-data": "libmagics++-data_*.deb", "world-atlas": "world-atlas-*.tgz"}
 
 _MAGICS = "usr/share/magics/10m/ne_10m_"
 

@@ -47,8 +47,9 @@ def rows_of(graph: Graph, question: BoundQuestion, predictor: Predictor | None, 
 
 def _refuse_coverage(config: AskConfig, what: str) -> None:
     if config.coverage is not None:
-        raise InvalidOption(f"coverage is stated for the rows of one conjunction, not for {what}",
-                            hint="leave --coverage out")  # fmt: skip
+        raise InvalidOption(
+            f"coverage is stated for the rows of one conjunction, not for {what}", hint="leave --coverage out"
+        )
 
 
 def _sides(graph: Graph, question: BoundQuestion, predictor: Predictor | None, config: AskConfig) -> list[Combined]:
@@ -65,7 +66,7 @@ def _sides(graph: Graph, question: BoundQuestion, predictor: Predictor | None, c
             config,
             known_elsewhere=np.concatenate([*known[:number], *known[number + 1 :]]),
             arrange=arrange,
-        )  # fmt: skip
+        )
         for number, branch in enumerate(question.branches)
     ]
 

@@ -159,8 +159,10 @@ def calibrate(listed: ListedQueries, *, seed: int = 0, decode: str = JOINT[0], t
     fitted_on, measured_on = halves(len(listed.targets), seed)
     rows, others = listed.rows_of(fitted_on), listed.rows_of(measured_on)
     if len(rows) == 0 or len(others) == 0:
-        raise EmptyResult(f"{len(listed.targets):,} queries with {len(listed.query):,} listed rows are too few to "
-                          "calibrate on one half and measure on the other")  # fmt: skip
+        raise EmptyResult(
+            f"{len(listed.targets):,} queries with {len(listed.query):,} listed rows are too few to "
+            "calibrate on one half and measure on the other"
+        )
     first, owner = listed.first, listed.query
     found = fitting.fit(
         listed.log_probabilities[rows],
@@ -174,11 +176,17 @@ def calibrate(listed: ListedQueries, *, seed: int = 0, decode: str = JOINT[0], t
     sets = conformal.fit(listed.gold_scores[own], listed.targets[own])
     found = replace(found, decode=decode, top=top, sets=sets)
     plain_shares = np.exp(listed.log_probabilities)
-    probabilities = np.concatenate([
-        calibrated(listed.log_probabilities[listed.query == query], found,
-                   targets=int(listed.targets[query]), known=int(listed.known[query]))
-        for query in np.unique(owner).tolist()
-    ])  # fmt: skip
+    probabilities = np.concatenate(
+        [
+            calibrated(
+                listed.log_probabilities[listed.query == query],
+                found,
+                targets=int(listed.targets[query]),
+                known=int(listed.known[query]),
+            )
+            for query in np.unique(owner).tolist()
+        ]
+    )
     groups = {"all": np.ones(len(owner), bool), "first": listed.is_first}
     groups |= {f"{name} targets": members for name, members in by_group(listed.targets[owner]).items()}
     before, after = {}, {}
@@ -214,13 +222,15 @@ def _coverage(listed: ListedQueries, queries: NDArray[np.int64], sets: conformal
             except InvalidOption:
                 continue  # too few queries, or too few golds in the lists: there is no such set
             sizes = [int(conformal.in_set(listed.scores[query], threshold).sum()) for query in own.tolist()]
-            found.append({
-                "targets": int(name),
-                "stated": coverage,
-                "found": float(conformal.in_set(listed.gold_scores[own], threshold).mean()),
-                "queries": len(own),
-                "median_rows": float(np.median(sizes)),
-            })  # fmt: skip
+            found.append(
+                {
+                    "targets": int(name),
+                    "stated": coverage,
+                    "found": float(conformal.in_set(listed.gold_scores[own], threshold).mean()),
+                    "queries": len(own),
+                    "median_rows": float(np.median(sizes)),
+                }
+            )
     return found
 
 

@@ -251,8 +251,10 @@ def save(calibration: Calibration, folder: str | os.PathLike[str]) -> Path:
     try:
         write_whole(place, json.dumps(data, indent=1) + "\n")
     except OSError as error:
-        raise RunFailed(f"the calibration could not be written to {place}: {error.strerror or error}",
-                        hint="free some space, or copy the model folder to where you may write") from error  # fmt: skip
+        raise RunFailed(
+            f"the calibration could not be written to {place}: {error.strerror or error}",
+            hint="free some space, or copy the model folder to where you may write",
+        ) from error
     return place
 
 
@@ -282,8 +284,10 @@ def _digest(folder: Path) -> str:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         told = [manifest.get(key) for key in ("model", "config", "vocabulary_fingerprint", "trained")]
     except (OSError, ValueError, AttributeError) as error:
-        raise UnreadableFile(f"{folder} is not a model folder: it has no manifest.json that can be read",
-                             hint="a run keeps its best model in RUN/model") from error  # fmt: skip
+        raise UnreadableFile(
+            f"{folder} is not a model folder: it has no manifest.json that can be read",
+            hint="a run keeps its best model in RUN/model",
+        ) from error
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -26,13 +26,7 @@ FORMAT = "biqe-selection"
 VERSION = 1
 OVERALL = "overall"
 """Where a report's headline figure is kept among the shapes."""
-_COARSER = {
-    "1p": ("1p", "triple", "path"),
-    "2p": ("2p", "path"),
-    "3p": ("3p", "path"),
-    "path": ("path",),
-    "other": (),
-}
+_COARSER = {"1p": ("1p", "triple", "path"), "2p": ("2p", "path"), "3p": ("3p", "path"), "path": ("path",), "other": ()}
 """Shapes whose figures may stand for a shape, the nearest first; any other shape is a kind of ``dag``."""
 
 

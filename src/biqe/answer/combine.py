@@ -70,9 +70,14 @@ class Combined:
 
 
 def combine(
-    graph: Graph, query: BoundQuery | BoundBranch, predictor: Predictor | None, config: AskConfig, *,
-    known_elsewhere: Rows | None = None, arrange: Arrange | None = None,
-) -> Combined:  # fmt: skip
+    graph: Graph,
+    query: BoundQuery | BoundBranch,
+    predictor: Predictor | None,
+    config: AskConfig,
+    *,
+    known_elsewhere: Rows | None = None,
+    arrange: Arrange | None = None,
+) -> Combined:
     """Known rows from ``graph``, then predicted rows that it does not hold, the most probable first.
 
     LIMIT counts both; known rows are served first. Without a predictor there are known rows only. Rows in
@@ -93,18 +98,31 @@ def combine(
     if config.mode == "known" or predictor is None or wanted <= 0:
         shown = slice(None) if config.mode != "predicted" else slice(0)
         return Combined(
-            known[shown], complete, known[:0], np.zeros(0), known_wide=None if wide is None else wide[shown],
+            known[shown],
+            complete,
+            known[:0],
+            np.zeros(0),
+            known_wide=None if wide is None else wide[shown],
             known_capped=capped,
-        )  # fmt: skip
+        )
     elsewhere = known[:0] if known_elsewhere is None else known_elsewhere
     predicted, chances, evidence, links, marginals, behind, remark = propose(
         graph, branch, filters, predictor, config, wanted, known, wide, complete, elsewhere
     )
     shown = slice(None) if config.mode == "both" else slice(0)
     return Combined(
-        known[shown], complete, predicted, chances, evidence, links, marginals, None if wide is None else wide[shown],
-        None if wide is None else behind, known_capped=capped, remark=remark,
-    )  # fmt: skip
+        known[shown],
+        complete,
+        predicted,
+        chances,
+        evidence,
+        links,
+        marginals,
+        None if wide is None else wide[shown],
+        None if wide is None else behind,
+        known_capped=capped,
+        remark=remark,
+    )
 
 
 def _known(

@@ -43,8 +43,10 @@ class Thresholds:
         group = min(targets, MOST_TARGETS)
         if group not in self.groups:
             known = ", ".join(map(str, sorted(self.groups))) or "none"
-            raise InvalidOption(f"coverage was not measured for {targets} targets; it was for {known}",
-                                hint="biqe calibrate RUN --set SET, with a set that has such queries")  # fmt: skip
+            raise InvalidOption(
+                f"coverage was not measured for {targets} targets; it was for {known}",
+                hint="biqe calibrate RUN --set SET, with a set that has such queries",
+            )
         place = next((number for number, step in enumerate(GRID) if step >= coverage - 1e-9), None)
         if place is None or (found := self.groups[group][place]) is None:
             reached = [step for step, value in zip(GRID, self.groups[group], strict=True) if value is not None]

@@ -38,9 +38,19 @@ from biqe.errors import InvalidOption
 from biqe.query.bound import BoundQuery
 
 __all__ = [
-    "Joint", "Listed", "Ranked", "Tuples", "beam", "decode", "decode_many", "joint_of", "parts", "product", "rescored",
+    "Joint",
+    "Listed",
+    "Ranked",
+    "Tuples",
+    "beam",
+    "decode",
+    "decode_many",
+    "joint_of",
+    "parts",
+    "product",
+    "rescored",
     "ways",
-]  # fmt: skip
+]
 
 HEAD = 12
 """Members of the beam that are asked first; often their continuations leave few of the others to be asked."""
@@ -81,9 +91,14 @@ Decoding = Generator[list[Question], Reply, Ranked]
 
 
 def decode(
-    predictor: Predictor, query: BoundQuery, marginals: Scores, exclude: Tuples | Excluded, *, count: int,
+    predictor: Predictor,
+    query: BoundQuery,
+    marginals: Scores,
+    exclude: Tuples | Excluded,
+    *,
+    count: int,
     joint: Joint | None = None,
-) -> Ranked:  # fmt: skip
+) -> Ranked:
     """The ``count`` best tuples without those in ``exclude``.
 
     ``marginals`` are the (T, E) log-probabilities of the query's targets with nothing filled.
@@ -92,9 +107,15 @@ def decode(
 
 
 def decode_many(
-    predictor: Predictor, queries: Sequence[BoundQuery], exclude: Sequence[Tuples | Excluded], *, count: int,
-    joint: Joint | None = None, together: int = TOGETHER, progress: Callable[[int, int], None] | None = None,
-) -> list[Ranked]:  # fmt: skip
+    predictor: Predictor,
+    queries: Sequence[BoundQuery],
+    exclude: Sequence[Tuples | Excluded],
+    *,
+    count: int,
+    joint: Joint | None = None,
+    together: int = TOGETHER,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Ranked]:
     """The same for many queries, ``together`` of them side by side, so that the model sees few and large batches."""
     found: list[Ranked] = []
     for first in range(0, len(queries), together):
@@ -113,17 +134,27 @@ def decode_many(
 
 
 def beam(
-    predictor: Predictor, query: BoundQuery, marginals: Scores, exclude: Tuples | Excluded, *, count: int,
+    predictor: Predictor,
+    query: BoundQuery,
+    marginals: Scores,
+    exclude: Tuples | Excluded,
+    *,
+    count: int,
     width: int = WIDTH,
-) -> Ranked:  # fmt: skip
+) -> Ranked:
     """``decode`` by beam."""
     return decode(predictor, query, marginals, exclude, count=count, joint=Joint(decode="beam", width=width))
 
 
 def rescored(
-    predictor: Predictor, query: BoundQuery, marginals: Scores, exclude: Tuples | Excluded, *, count: int,
+    predictor: Predictor,
+    query: BoundQuery,
+    marginals: Scores,
+    exclude: Tuples | Excluded,
+    *,
+    count: int,
     width: int = WIDTH,
-) -> Ranked:  # fmt: skip
+) -> Ranked:
     """``decode`` by rescoring."""
     return decode(predictor, query, marginals, exclude, count=count, joint=Joint(decode="rescored", width=width))
 
@@ -178,8 +209,7 @@ def _decoding(
     if joint.decode == "product":
         return product(marginals, excluded, count=count, injective=joint.injective)
     if joint.decode == "linked" and len(query.targets) > 1:
-        own = linked(predictor, query, marginals, excluded, count=count, width=joint.width,
-                     injective=joint.injective)  # fmt: skip
+        own = linked(predictor, query, marginals, excluded, count=count, width=joint.width, injective=joint.injective)
         if own is not None:
             return own
     refiller = Refiller(predictor, query, joint.context)
@@ -196,9 +226,14 @@ def _decoding(
 
 
 def _beam(
-    predictor: Predictor, query: BoundQuery, refiller: Refiller, marginals: Scores, excluded: Excluded, count: int,
+    predictor: Predictor,
+    query: BoundQuery,
+    refiller: Refiller,
+    marginals: Scores,
+    excluded: Excluded,
+    count: int,
     joint: Joint,
-) -> Generator[list[Question], Reply, tuple[Ranked, list[int]]]:  # fmt: skip
+) -> Generator[list[Question], Reply, tuple[Ranked, list[int]]]:
     """The best tuples, and the order in which their columns were filled."""
     targets = len(query.targets)
     filled = np.full((1, targets), -1, np.int32)
@@ -236,9 +271,15 @@ def _beam(
 
 
 def _question(
-    template: Template, filled: Tuples, totals: NDArray[np.float64], blocked: Sequence[NDArray[np.int32]], keep: int,
-    part: slice, beside: Scores | None, only: int | None = None,
-) -> Question:  # fmt: skip
+    template: Template,
+    filled: Tuples,
+    totals: NDArray[np.float64],
+    blocked: Sequence[NDArray[np.int32]],
+    keep: int,
+    part: slice,
+    beside: Scores | None,
+    only: int | None = None,
+) -> Question:
     """The question for the continuations of some members of the beam: in all targets of the template, or in one. They
     are blended with the scores ``beside``, if any, which have a row for each column."""
     nodes, filling = template.filled(filled[part])
@@ -248,9 +289,10 @@ def _question(
 
 
 def _surest(
-    columns: Sequence[int], groups: Sequence[tuple[Sequence[int], tuple[NDArray[Any], ...]]],
+    columns: Sequence[int],
+    groups: Sequence[tuple[Sequence[int], tuple[NDArray[Any], ...]]],
     totals: NDArray[np.float64],
-) -> tuple[int, tuple[NDArray[Any], ...]]:  # fmt: skip
+) -> tuple[int, tuple[NDArray[Any], ...]]:
     """The column whose best entity is most probable, in the mean over the beam, and its continuations."""
     sureness: dict[int, float] = {}
     best: dict[int, tuple[NDArray[Any], ...]] = {}
@@ -264,9 +306,14 @@ def _surest(
 
 
 def _chooser(
-    totals: NDArray[np.float64], filling: NDArray[np.int64], targets: int, blocked: Sequence[NDArray[np.int32]],
-    keep: int, beside: Scores | None = None, only: int | None = None,
-) -> Callable[[Scores, slice], tuple[NDArray[Any], ...]]:  # fmt: skip
+    totals: NDArray[np.float64],
+    filling: NDArray[np.int64],
+    targets: int,
+    blocked: Sequence[NDArray[np.int32]],
+    keep: int,
+    beside: Scores | None = None,
+    only: int | None = None,
+) -> Callable[[Scores, slice], tuple[NDArray[Any], ...]]:
     """Keeps, of each target or of one, the best entity's score for each member of the beam, and the ``keep`` best
     continuations as members, entities and scores."""
     wanted = range(targets) if only is None else (only,)

@@ -20,9 +20,15 @@ MORE, MOST = 8, 32_768
 
 
 def linked(
-    predictor: Predictor, query: BoundQuery, marginals: Scores, excluded: Excluded, *, count: int, width: int,
+    predictor: Predictor,
+    query: BoundQuery,
+    marginals: Scores,
+    excluded: Excluded,
+    *,
+    count: int,
+    width: int,
     injective: bool,
-) -> Ranked | None:  # fmt: skip
+) -> Ranked | None:
     """The ``count`` best tuples without excluded ones; None where the model finds no tuples by itself."""
     prepared = predictor.prepare(query)
     asked = max(LISTED, 4 * count)

@@ -60,9 +60,15 @@ def _either(found: list[Found], count: int) -> Found:
 
 
 def _rank_allowed(
-    graph: Graph, query: BoundQuery, predictor: Predictor, exclude: Tuples, count: int, joint: Joint, allowed: Allowed,
+    graph: Graph,
+    query: BoundQuery,
+    predictor: Predictor,
+    exclude: Tuples,
+    count: int,
+    joint: Joint,
+    allowed: Allowed,
     column: int | None,
-) -> Found:  # fmt: skip
+) -> Found:
     if column is None:
         return rank(graph, query, predictor, exclude, count, joint)
     node = query.targets[column]

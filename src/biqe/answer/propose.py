@@ -31,9 +31,17 @@ rows, and what to know about how they were found."""
 
 
 def propose(
-    graph: Graph, branch: BoundBranch, filters: Filters, predictor: Predictor, config: AskConfig, count: int,
-    known: Rows, known_wide: Rows | None, complete: bool, elsewhere: Rows,
-) -> Proposal:  # fmt: skip
+    graph: Graph,
+    branch: BoundBranch,
+    filters: Filters,
+    predictor: Predictor,
+    config: AskConfig,
+    count: int,
+    known: Rows,
+    known_wide: Rows | None,
+    complete: bool,
+    elsewhere: Rows,
+) -> Proposal:
     """Up to ``count`` rows that the graph does not hold and that pass the conditions, the most probable first.
 
     ``known_wide`` are the known rows with the hidden variables that conditions name; ``elsewhere`` are rows that
@@ -64,8 +72,10 @@ def propose(
     likely = [row for row in rows if found.probabilities[row] >= config.min_probability]
     if threshold is not None:
         if found.log_shares is None:
-            raise InvalidOption("coverage is stated for queries that a model reads whole, and this one it does not",
-                                hint="leave --coverage out")  # fmt: skip
+            raise InvalidOption(
+                "coverage is stated for queries that a model reads whole, and this one it does not",
+                hint="leave --coverage out",
+            )
         inside = in_set(found.log_shares, threshold)
         likely = [row for row in likely if inside[row]]
 
@@ -94,8 +104,10 @@ def _threshold(branch: BoundBranch, predictor: Predictor, coverage: float) -> fl
     if not branch.is_plain:
         raise InvalidOption("coverage is stated for queries without FILTER and VALUES", hint="leave --coverage out")
     if predictor.calibration is None:
-        raise InvalidOption(f"{predictor.name} was not calibrated, so no coverage can be stated",
-                            hint="biqe calibrate RUN --set SET, then ask again")  # fmt: skip
+        raise InvalidOption(
+            f"{predictor.name} was not calibrated, so no coverage can be stated",
+            hint="biqe calibrate RUN --set SET, then ask again",
+        )
     return predictor.calibration.sets.threshold(coverage, len(branch.query.targets))
 
 

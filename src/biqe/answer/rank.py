@@ -87,9 +87,14 @@ def _nothing(marginals: NDArray[np.float32]) -> Found:
 
 
 def _in_pieces(
-    graph: Graph, query: BoundQuery, predictor: Predictor, exclude: Tuples, count: int, joint: Joint,
+    graph: Graph,
+    query: BoundQuery,
+    predictor: Predictor,
+    exclude: Tuples,
+    count: int,
+    joint: Joint,
     refusal: UnsupportedQuery,
-) -> Found:  # fmt: skip
+) -> Found:
     parts = components(len(query.nodes), query.edges)
     if len(parts) > 1:
         return _apart(graph, query, parts, predictor, exclude, count, joint)
@@ -113,8 +118,10 @@ def _in_pieces(
 
 def _one_by_one(query: BoundQuery, predictor: Predictor) -> str:
     *first, last = [f"?{query.names[node]}" if query.names else f"unknown {node}" for node in query.targets]
-    return (f"{', '.join(first)} and {last} were asked for one by one and their probabilities multiplied, because "
-            f"{predictor.name} cannot predict them together")  # fmt: skip
+    return (
+        f"{', '.join(first)} and {last} were asked for one by one and their probabilities multiplied, because "
+        f"{predictor.name} cannot predict them together"
+    )
 
 
 def _alone(query: BoundQuery, target: int) -> BoundQuery:
@@ -126,9 +133,14 @@ def _alone(query: BoundQuery, target: int) -> BoundQuery:
 
 
 def _apart(
-    graph: Graph, query: BoundQuery, parts: list[list[int]], predictor: Predictor, exclude: Tuples, count: int,
+    graph: Graph,
+    query: BoundQuery,
+    parts: list[list[int]],
+    predictor: Predictor,
+    exclude: Tuples,
+    count: int,
     joint: Joint,
-) -> Found:  # fmt: skip
+) -> Found:
     marginals = np.zeros((len(query.targets), graph.entity_count), np.float32)
     lists: list[tuple[list[int], list[Listed], list[Listed]]] = []
     factor, all_hold = 1.0, True
@@ -269,9 +281,15 @@ def _hidden_ends(query: BoundQuery, edge: Edge) -> int:
 
 
 def _rechecked(
-    graph: Graph, query: BoundQuery, reduced: BoundQuery, left_out: tuple[Edge, ...], predictor: Predictor,
-    exclude: Tuples, count: int, joint: Joint,
-) -> Found:  # fmt: skip
+    graph: Graph,
+    query: BoundQuery,
+    reduced: BoundQuery,
+    left_out: tuple[Edge, ...],
+    predictor: Predictor,
+    exclude: Tuples,
+    count: int,
+    joint: Joint,
+) -> Found:
     """Rows of the readable query, weighed with the links of the patterns that were left out."""
     none = np.zeros((0, len(reduced.targets)), np.int32)
     # Known rows compete too: they are taken out at the end, so as many more are listed.
@@ -313,9 +331,14 @@ def weights(graph: Graph, links: Sequence[IdLink], predictor: Predictor) -> NDAr
 
 
 def closed(
-    graph: Graph, query: BoundQuery, predictor: Predictor, joint: Joint, *, passes: Passes | None = None,
+    graph: Graph,
+    query: BoundQuery,
+    predictor: Predictor,
+    joint: Joint,
+    *,
+    passes: Passes | None = None,
     count: int = 50,
-) -> tuple[float, Evidence]:  # fmt: skip
+) -> tuple[float, Evidence]:
     """How probable it is that a query which the graph does not hold holds after all, and what that rests on.
 
     Without variables it is the product of the probabilities of its links, 1 for those that the graph holds. With

@@ -118,8 +118,11 @@ class Refiller:
         found = []
         for part in parts(self._query, {targets[column]: 0 for column in closed}):
             for piece, query in self._prepared(part):
-                slots = tuple((slot, targets.index(node)) for slot, node in enumerate(piece.places)
-                              if node in targets and targets.index(node) in closed)  # fmt: skip
+                slots = tuple(
+                    (slot, targets.index(node))
+                    for slot, node in enumerate(piece.places)
+                    if node in targets and targets.index(node) in closed
+                )
                 found.append(Template(query, piece.columns, slots))
         return found
 
@@ -132,8 +135,9 @@ class Refiller:
             if len(part.columns) == 1:
                 raise
         for target, column in zip(part.query.targets, part.columns, strict=True):
-            nodes = [HIDDEN if value == TARGET and node != target else value
-                     for node, value in enumerate(part.query.nodes)]  # fmt: skip
+            nodes = [
+                HIDDEN if value == TARGET and node != target else value for node, value in enumerate(part.query.nodes)
+            ]
             alone = replace(part, query=replace(part.query, nodes=tuple(nodes), targets=(target,)), columns=(column,))
             yield alone, self._predictor.prepare(alone.query)
 
@@ -201,9 +205,12 @@ def answered(predictor: Predictor, questions: Sequence[Question]) -> Reply:
 
 
 def _ask(
-    predictor: Predictor, questions: Sequence[Question], waiting: Sequence[tuple[int, slice]], targets: int,
+    predictor: Predictor,
+    questions: Sequence[Question],
+    waiting: Sequence[tuple[int, slice]],
+    targets: int,
     kept: list[Reply],
-) -> None:  # fmt: skip
+) -> None:
     """One model call for these slices of the questions; what they keep goes to ``kept``."""
     queries = [
         replace(questions[number].template.query, nodes=tuple(nodes))

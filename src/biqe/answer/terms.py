@@ -116,15 +116,30 @@ class TermTable(Rows[TermRow]):
             return cls(text, (), (), (), found, source=source, seconds=seconds)
         known = (KNOWN,) * len(found.rows)
         return cls(
-            text, found.variables, found.rows, known, None, found.complete, source=source, seconds=seconds,
+            text,
+            found.variables,
+            found.rows,
+            known,
+            None,
+            found.complete,
+            source=source,
+            seconds=seconds,
             own_names=True,
-        )  # fmt: skip
+        )
 
     @classmethod
     def of_count(
-        cls, text: str, variable: str, known: int | None, expected: float | None, model: str | None, source: str,
-        seconds: float, why: str = "", note: str = "",
-    ) -> TermTable:  # fmt: skip
+        cls,
+        text: str,
+        variable: str,
+        known: int | None,
+        expected: float | None,
+        model: str | None,
+        source: str,
+        seconds: float,
+        why: str = "",
+        note: str = "",
+    ) -> TermTable:
         """The number of known rows, and that of further rows which a model expects; None for one not asked for."""
         rows: list[tuple[Term, str]] = []
         if known is not None:
@@ -132,9 +147,16 @@ class TermTable(Rows[TermRow]):
         if expected is not None:
             rows.append((Term("literal", repr(expected), formats.XSD + "double"), PREDICTED))
         return cls(
-            text, (variable,), tuple((term,) for term, _ in rows), tuple(status for _, status in rows),
-            model=model, source=source, seconds=seconds, why=why, note=note,
-        )  # fmt: skip
+            text,
+            (variable,),
+            tuple((term,) for term, _ in rows),
+            tuple(status for _, status in rows),
+            model=model,
+            source=source,
+            seconds=seconds,
+            why=why,
+            note=note,
+        )
 
     def __len__(self) -> int:
         return len(self.terms)

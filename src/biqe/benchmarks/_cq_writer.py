@@ -19,12 +19,7 @@ from biqe.query.queryset import KINDS, AnswerSets, QuerySet
 
 
 def write_release(
-    queries: QuerySet,
-    vocabulary: Vocabulary,
-    directory: Path,
-    *,
-    split: str = "dev",
-    filter_graph: str | None = None,
+    queries: QuerySet, vocabulary: Vocabulary, directory: Path, *, split: str = "dev", filter_graph: str | None = None
 ) -> tuple[Path, ...]:
     """Write queries and filters in the release's format; returns the files, named as in FILE_NAMES.
 

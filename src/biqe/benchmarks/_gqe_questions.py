@@ -97,7 +97,7 @@ class _Reader:
                     np.zeros(len(rows), np.int8),
                     negatives=_sets([easy for easy, _ in self.negatives[kind]]),
                     hard_negatives=_sets([hard for _, hard in self.negatives[kind]]),
-                )  # fmt: skip
+                )
             )
         if not parts:
             raise EmptyResult("the files hold no question")

@@ -68,8 +68,7 @@ class _Items:
 
     def broken(self, what: str) -> UnreadableFile:
         return UnreadableFile(
-            f"{self.path}, item {self.number:,} {what}",
-            hint="the file may be cut off or damaged; fetch it again",
+            f"{self.path}, item {self.number:,} {what}", hint="the file may be cut off or damaged; fetch it again"
         )
 
     def __iter__(self) -> Iterator[object]:

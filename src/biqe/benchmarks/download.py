@@ -33,8 +33,12 @@ WN18RR = (
     "https://raw.githubusercontent.com/villmow/datasets_knowledge_embedding/"
     "045a868edc0b18d7083b14e80715e82d92938fff/WN18RR/text/{file}"
 )
-FETCHED = {"fb15k237-q2b": "q2b/FB15k-237/", "nell995-q2b": "q2b/NELL-995/", "wn18rr-cq": "WN18RR/",
-           "wn18rr-paths": "WN18RR/"}  # fmt: skip
+FETCHED = {
+    "fb15k237-q2b": "q2b/FB15k-237/",
+    "nell995-q2b": "q2b/NELL-995/",
+    "wn18rr-cq": "WN18RR/",
+    "wn18rr-paths": "WN18RR/",
+}
 """Folder of the files that are fetched for each benchmark."""
 
 _BLOCK = 1 << 18

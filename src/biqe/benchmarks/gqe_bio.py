@@ -114,10 +114,15 @@ def open_folder(folder: str | Path, name: str = "bio") -> OpenBenchmark:
 
     asked = [path for split in SPLITS for path in question_files(folder, split)]
     return OpenBenchmark(
-        name, "bio", splits, key_of("gqe", name, splits.fingerprint, files=asked), read,
+        name,
+        "bio",
+        splits,
+        key_of("gqe", name, splits.fingerprint, files=asked),
+        read,
         lambda: read("train") if question_files(folder, "train") else None,
-        types=graph.types, type_names=graph.type_names,
-    )  # fmt: skip
+        types=graph.types,
+        type_names=graph.type_names,
+    )
 
 
 def load_typed(name: str, key: str, make) -> TypedSplits:  # type: ignore[no-untyped-def]

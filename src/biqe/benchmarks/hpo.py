@@ -100,9 +100,15 @@ def open_benchmark(name: str, data: Path, splits: Splits | None, seed: int) -> O
         )
 
     return OpenBenchmark(
-        name, "bio", splits or graph.splits, key_of("hpo", config, graph.splits.fingerprint), read,
-        lambda: read("train"), types=graph.types, type_names=graph.type_names,
-    )  # fmt: skip
+        name,
+        "bio",
+        splits or graph.splits,
+        key_of("hpo", config, graph.splits.fingerprint),
+        read,
+        lambda: read("train"),
+        types=graph.types,
+        type_names=graph.type_names,
+    )
 
 
 def build(source: Path, *, checked: bool = True, seed: int = 0) -> TypedSplits:

@@ -16,11 +16,7 @@ from biqe.graph import folder as graph_folder
 from biqe.graph.importer import import_files
 from biqe.graph.knowledge_graph import Splits
 
-FINGERPRINTS = {
-    "FB15k-237": "280ef5cc286f9a8f",
-    "WN18RR": "96d6a587748ac720",
-    "NELL-995": "098f93b8bc95ea30",
-}
+FINGERPRINTS = {"FB15k-237": "280ef5cc286f9a8f", "WN18RR": "96d6a587748ac720", "NELL-995": "098f93b8bc95ea30"}
 """Fingerprint of each public graph, imported from its files as they were published."""
 
 GRAPH_FILES = ("train.txt", "valid.txt", "test.txt")

@@ -32,8 +32,16 @@ from biqe.graph.vocabulary import Vocabulary
 from biqe.query.queryset import AnswerSets, QuerySet
 
 FILE_CODES = {
-    "1p": "1c", "2p": "2c", "3p": "3c", "2i": "2i", "3i": "3i", "ip": "ic", "pi": "ci", "2u": "2u", "up": "uc",
-}  # fmt: skip
+    "1p": "1c",
+    "2p": "2c",
+    "3p": "3c",
+    "2i": "2i",
+    "3i": "3i",
+    "ip": "ic",
+    "pi": "ci",
+    "2u": "2u",
+    "up": "uc",
+}
 """Our name of each shape, in the order of the published table, and its name in the files."""
 TRAIN_SHAPES = ("1p", "2p", "3p", "2i", "3i")
 """Shapes to learn from; the others are asked at the end only."""
@@ -126,9 +134,10 @@ def read_split(
     if not present:
         raise EmptyResult(
             f"{folder} has no {split} queries: no file {split}_triples_SHAPE.pkl",
-            hint="the test queries are not part of every copy of these files; evaluate on valid" if split == "test" else
-            "put Query2Box's files there",
-        )  # fmt: skip
+            hint="the test queries are not part of every copy of these files; evaluate on valid"
+            if split == "test"
+            else "put Query2Box's files there",
+        )
     traversal = _Traversal(splits, split, binding, threads)
     parts = [
         _read_shape(folder, split, shape, binding, traversal, published)

@@ -30,10 +30,17 @@ def describe(name: str, *, data: str | Path | None = None) -> Facts:
     """What the benchmark ``name`` is, and whether its files are in the data folder."""
     entry = _entry(name)
     return Facts(
-        name=name, protocol=entry.protocol, summary=entry.summary, source=entry.source, graph=entry.graph,
-        sizes=dict(entry.sizes), licence=entry.licence, files=entry.files, how=entry.how,
+        name=name,
+        protocol=entry.protocol,
+        summary=entry.summary,
+        source=entry.source,
+        graph=entry.graph,
+        sizes=dict(entry.sizes),
+        licence=entry.licence,
+        files=entry.files,
+        how=entry.how,
         at_hand=not entry.missing(data_folder(data)),
-    )  # fmt: skip
+    )
 
 
 def missing(name: str, *, data: str | Path | None = None) -> list[Path]:

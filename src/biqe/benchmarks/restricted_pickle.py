@@ -21,9 +21,7 @@ MAX_BYTES = 1 << 29
 """Largest file that is read; the largest of the known releases is a third of it. Objects take ten to twenty times
 the bytes of their pickle."""
 
-_OBJECTS: dict[str, type] = {
-    "list": list, "dict": dict, "set": set, "frozenset": frozenset, "defaultdict": defaultdict,
-}  # fmt: skip
+_OBJECTS: dict[str, type] = {"list": list, "dict": dict, "set": set, "frozenset": frozenset, "defaultdict": defaultdict}
 
 
 class _Unpickler(pickle.Unpickler):
@@ -86,9 +84,16 @@ def load_pickle(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Any:
     try:
         return _Unpickler(data, path).load()
     except (
-        pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError,
-        MemoryError, RecursionError,
-    ) as error:  # fmt: skip
+        pickle.UnpicklingError,
+        EOFError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        LookupError,
+        ArithmeticError,
+        MemoryError,
+        RecursionError,
+    ) as error:
         raise UnreadableFile(f"{path} is damaged: {error}") from error
     finally:
         if collecting:

@@ -60,9 +60,15 @@ class ShapedQueries:
             return None if of is None else of.take(numbers)
 
         return ShapedQueries(
-            self.rows.take(rows), np.repeat(np.arange(len(numbers)), counts), self.shapes, self.shape[numbers],
-            sets(self.answers), sets(self.hard), sets(self.negatives), sets(self.hard_negatives),
-        )  # fmt: skip
+            self.rows.take(rows),
+            np.repeat(np.arange(len(numbers)), counts),
+            self.shapes,
+            self.shape[numbers],
+            sets(self.answers),
+            sets(self.hard),
+            sets(self.negatives),
+            sets(self.hard_negatives),
+        )
 
     def of_shape(self, name: str) -> ShapedQueries:
         """The questions of one shape."""

@@ -34,9 +34,14 @@ from biqe.mine.walks import random_edges
 from biqe.query.queryset import AnswerSets
 
 TYPES = {
-    "1-chain": "1p", "2-chain": "2p", "3-chain": "3p", "2-inter": "2i", "3-inter": "3i", "3-inter_chain": "pi",
+    "1-chain": "1p",
+    "2-chain": "2p",
+    "3-chain": "3p",
+    "2-inter": "2i",
+    "3-inter": "3i",
+    "3-inter_chain": "pi",
     "3-chain_inter": "ip",
-}  # fmt: skip
+}
 """GQE's name of each type, in its order, and ours of the same shape."""
 
 _BRANCHES = {
@@ -195,9 +200,14 @@ def _with_answers(
         usable &= np.diff(chosen.offsets) > 0
     kept = np.flatnonzero(usable)
     return _questions(
-        name, shape, drawn.take(kept), answers=answers.take(kept), hard=subtract(answers, known).take(kept),
-        negatives=outside.take(kept), hard_negatives=chosen.take(kept),
-    )  # fmt: skip
+        name,
+        shape,
+        drawn.take(kept),
+        answers=answers.take(kept),
+        hard=subtract(answers, known).take(kept),
+        negatives=outside.take(kept),
+        hard_negatives=chosen.take(kept),
+    )
 
 
 def _partial(worlds: _Worlds, shape: str, drawn: _Drawn, true: AnswerSets) -> AnswerSets:
@@ -251,8 +261,10 @@ def _try(
         relations[:, edge] = np.where(relation < count, relation + count, relation - count)
     anchors = value[:, [layout.nodes.index(anchor) for anchor in range(layout.anchors)]]
     good = (anchors != target[:, None]).all(axis=1)
-    ends = {edge: [other for other in range(edge) if layout.edges[other][1] == layout.edges[edge][1]]
-            for edge in range(len(layout.edges))}  # fmt: skip
+    ends = {
+        edge: [other for other in range(edge) if layout.edges[other][1] == layout.edges[edge][1]]
+        for edge in range(len(layout.edges))
+    }
     for edge, others in ends.items():
         for other in others:
             # Edges that meet must not be the same one.
@@ -299,9 +311,13 @@ def _uses(
     for place, (start, end) in enumerate(edges):
         inverse = relations[:, place] >= count
         rows = np.stack(
-            [np.where(inverse, value[:, end], value[:, start]), relations[:, place] % count,
-             np.where(inverse, value[:, start], value[:, end])], axis=1
-        )  # fmt: skip
+            [
+                np.where(inverse, value[:, end], value[:, start]),
+                relations[:, place] % count,
+                np.where(inverse, value[:, start], value[:, end]),
+            ],
+            axis=1,
+        )
         uses |= contains(new, rows)
     return uses
 

@@ -79,8 +79,13 @@ def of_benchmark(
     splits = graph_folder.load(graph) if graph is not None else None
     opened = benchmarks.open(name, data=data, splits=splits)
     known = opened.splits.vocabulary
-    _compare(f"benchmark {name}", known.fingerprint, len(known.entities), vocabulary,
-             hint="train on the benchmark's own graph: biqe train GRAPH --set " + name)  # fmt: skip
+    _compare(
+        f"benchmark {name}",
+        known.fingerprint,
+        len(known.entities),
+        vocabulary,
+        hint="train on the benchmark's own graph: biqe train GRAPH --set " + name,
+    )
     queries = opened.train_queries() if split == "train" else opened.queries(split)
     if queries is None or len(queries) == 0:
         raise EmptyResult(f"benchmark {name} has no queries in its {split} split")

@@ -40,8 +40,10 @@ def as_graph_folder(graph: str, out: Path) -> str:
     if graph == "atlas" or not is_live_folder(graph):
         return graph
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise InvalidOption("a run of several processes needs a graph that lies still, and this one is live",
-                            hint="begin with one process; or continue on a graph folder")  # fmt: skip
+        raise InvalidOption(
+            "a run of several processes needs a graph that lies still, and this one is live",
+            hint="begin with one process; or continue on a graph folder",
+        )
     from biqe.serve.live import LiveGraph
 
     check_free(out)

@@ -37,8 +37,19 @@ class Check:
 def checks() -> Iterator[Check]:
     """All checks in turn. A check that itself fails is reported as one that went badly."""
     looks: tuple[Callable[[], Check], ...] = (
-        _python, _packages, _extras, _cores, _rate, _memory, _allocator, _kernels, _data, _atlas, _disk, _browser,
-    )  # fmt: skip
+        _python,
+        _packages,
+        _extras,
+        _cores,
+        _rate,
+        _memory,
+        _allocator,
+        _kernels,
+        _data,
+        _atlas,
+        _disk,
+        _browser,
+    )
     for look in looks:
         try:
             yield look()

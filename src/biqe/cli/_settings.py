@@ -67,5 +67,6 @@ def _value(name: str, text: str, kind: str) -> Any:
             return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
         return {"int": int, "float": float}.get(kind, str)(text)
     except (ValueError, KeyError) as error:
-        raise InvalidOption(f"{name!r} takes a value of type {kind}. Got {text!r}",
-                            hint="'biqe config --defaults' lists all settings") from error  # fmt: skip
+        raise InvalidOption(
+            f"{name!r} takes a value of type {kind}. Got {text!r}", hint="'biqe config --defaults' lists all settings"
+        ) from error

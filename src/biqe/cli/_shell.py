@@ -82,8 +82,10 @@ class Shell:
     def _greeting(self) -> str:
         names = self.kb.vocabulary
         models = ", ".join(self.kb.models) or "none: known answers only"
-        return (f"{self.kb.name}: {len(names.entities):,} entities, {len(names.relations):,} relations; "
-                f"model{'s' if len(self.kb.models) > 1 else ''} {models}")  # fmt: skip
+        return (
+            f"{self.kb.name}: {len(names.entities):,} entities, {len(names.relations):,} relations; "
+            f"model{'s' if len(self.kb.models) > 1 else ''} {models}"
+        )
 
     def answer(self, text: str) -> None:
         """Answer one thing that was typed."""
@@ -122,8 +124,7 @@ class Shell:
         if len(words) != 1 or not words[0].isdecimal() or not 1 <= int(words[0]) <= rows:
             got = f"Got {' '.join(words)!r}" if words else "Got none"
             raise InvalidOption(
-                f"'explain' wants the number of a row of the last answer, 1 to {rows:,}. {got}",
-                hint="as in: explain 1",
+                f"'explain' wants the number of a row of the last answer, 1 to {rows:,}. {got}", hint="as in: explain 1"
             )
         return self._last[int(words[0]) - 1]
 

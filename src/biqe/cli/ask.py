@@ -87,9 +87,16 @@ def ask(
 
     def answer(question: str) -> Any:
         return kb.ask(
-            question, mode=mode, top=top, min_probability=min_probability, joint=joint, width=width, model=model,
-            coverage=coverage, injective=injective,
-        )  # fmt: skip
+            question,
+            mode=mode,
+            top=top,
+            min_probability=min_probability,
+            joint=joint,
+            width=width,
+            model=model,
+            coverage=coverage,
+            injective=injective,
+        )
 
     def show(answers: Any) -> None:
         _write(kb, answers, form, known_limit, explain)

@@ -21,8 +21,7 @@ def calibrate(
         Path, typer.Argument(help="Run folder (its best model is used) or model folder.", show_default=False)
     ],
     query_set: Annotated[
-        str,
-        typer.Option("--set", help="Folder of a mined set, or a CQ benchmark's name.", show_default=False),
+        str, typer.Option("--set", help="Folder of a mined set, or a CQ benchmark's name.", show_default=False)
     ],
     split: Annotated[str, typer.Option(help="Split of the set: valid, or train to try the command out.")] = "valid",
     limit: Annotated[
@@ -40,8 +39,7 @@ def calibrate(
         Path | None, typer.Option(help="Graph folder to use, where a run's own was moved.", show_default=False)
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option("--data", help="Folder of benchmark files. Default: BIQE_DATA.", show_default=False),
+        Path | None, typer.Option("--data", help="Folder of benchmark files. Default: BIQE_DATA.", show_default=False)
     ] = None,
     threads: Threads = None,
     out: Annotated[
@@ -92,11 +90,15 @@ def calibrate(
         torch.set_num_threads(threads)
     base = open_knowledge_base(run, graph=graph)
     if base.model_folder is None:
-        raise InvalidOption(f"{run} is a graph without a model, so there is nothing to calibrate",
-                            hint=f"train one with: biqe train {run} --out RUN")  # fmt: skip
+        raise InvalidOption(
+            f"{run} is a graph without a model, so there is nothing to calibrate",
+            hint=f"train one with: biqe train {run} --out RUN",
+        )
     if run.as_posix() in EMBEDDED:
-        raise InvalidOption(f"{run} is part of biqe itself, and its model is not written to",
-                            hint=f"train one of your own, biqe train {run} --out RUN, and calibrate that")  # fmt: skip
+        raise InvalidOption(
+            f"{run} is part of biqe itself, and its model is not written to",
+            hint=f"train one of your own, biqe train {run} --out RUN, and calibrate that",
+        )
     loaded = store.load(base.model_folder)
     queries = _queries(query_set, split, run, data, loaded.vocabulary)
     if limit is not None:
@@ -116,16 +118,23 @@ def calibrate(
         joint = joint or predictor.joint
         listed = list_rows(predictor, asked, known, complete, joint=Joint(joint), top=top, progress=show)
     found = calibrated_on(listed, seed=seed, decode=joint, top=top)
-    drawing = picture({"before, all rows": found.before["all"], "after, all rows": found.after["all"],
-                       "after, first rows": found.after["first"]})  # fmt: skip
+    drawing = picture(
+        {
+            "before, all rows": found.before["all"],
+            "after, all rows": found.after["all"],
+            "after, first rows": found.after["first"],
+        }
+    )
     place = fitting.save(found.calibration, base.model_folder)
     write_whole(out if out is not None else base.model_folder / "calibration.svg", drawing.svg())
     if json:
-        print_json({
-            **found.calibration.to_json(),
-            "before": {name: value.to_json() for name, value in found.before.items()},
-            "after": {name: value.to_json() for name, value in found.after.items()},
-        })  # fmt: skip
+        print_json(
+            {
+                **found.calibration.to_json(),
+                "before": {name: value.to_json() for name, value in found.before.items()},
+                "after": {name: value.to_json() for name, value in found.after.items()},
+            }
+        )
     else:
         _tables(found)
     err.print(f"calibration written to {place}", soft_wrap=True)
@@ -143,11 +152,14 @@ def _queries(query_set: str, split: str, run: Path, data: Path | None, vocabular
             raise InvalidOption("--data is for benchmarks only", hint="a mined set lies in its own folder")
         queries = of_set(Path(query_set), split, None, vocabulary).queries
     if not isinstance(queries, QuerySet):
-        raise InvalidOption(f"{query_set} has questions by shape, whose other variables have no known values",
-                            hint="use a mined set: biqe mine GRAPH --out SET")  # fmt: skip
+        raise InvalidOption(
+            f"{query_set} has questions by shape, whose other variables have no known values",
+            hint="use a mined set: biqe mine GRAPH --out SET",
+        )
     if len(queries) == 0:
-        raise EmptyResult(f"{query_set} has no queries in its {split} split",
-                          hint="mine a set from a graph with a valid split")  # fmt: skip
+        raise EmptyResult(
+            f"{query_set} has no queries in its {split} split", hint="mine a set from a graph with a valid split"
+        )
     return queries
 
 

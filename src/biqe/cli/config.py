@@ -45,8 +45,9 @@ def config(
     from biqe.train.run import Run
 
     if solve and (defaults or run is None):
-        raise InvalidOption("--solve changes a trained model, and needs its run folder",
-                            hint="biqe config runs/mine --solve search=0.5")  # fmt: skip
+        raise InvalidOption(
+            "--solve changes a trained model, and needs its run folder", hint="biqe config runs/mine --solve search=0.5"
+        )
     if defaults:
         rows = [
             (field.name, part, field.default, meaning)

@@ -50,8 +50,10 @@ def doctor(
     from biqe.cli._settings import given_options, refuse_twice
 
     if not plan and (others := given_options(context, apart_from=("graph", "json"))):
-        raise InvalidOption(f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} for --plan only",
-                            hint=f"biqe doctor {graph or 'GRAPH'} --plan ...")  # fmt: skip
+        raise InvalidOption(
+            f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} for --plan only",
+            hint=f"biqe doctor {graph or 'GRAPH'} --plan ...",
+        )
     if plan:
         if graph is None:
             raise InvalidOption("--plan needs a graph", hint="biqe doctor GRAPH --plan")
@@ -166,8 +168,10 @@ def _verdict(found: Plan, free: int | None) -> str:
         "activations": "-O batch_tokens=1000 halves them",
         "program": "fewer ranks, or more machines, make room",
     }.get(largest, "a smaller --width, or --ranks N --shard-entities, makes tables smaller")
-    return (f"It does not fit, or barely: {_size(together)}, and {where} can have {_size(free)}. "
-            f"Most of it is {largest}: {advice}.")  # fmt: skip
+    return (
+        f"It does not fit, or barely: {_size(together)}, and {where} can have {_size(free)}. "
+        f"Most of it is {largest}: {advice}."
+    )
 
 
 def _size(size: float) -> str:

@@ -20,8 +20,7 @@ def evaluate(
         Path, typer.Argument(help="Run folder (its best model is used) or model folder.", show_default=False)
     ],
     query_set: Annotated[
-        str | None,
-        typer.Option("--set", help="Folder of a mined set, or a benchmark's name.", show_default=False),
+        str | None, typer.Option("--set", help="Folder of a mined set, or a benchmark's name.", show_default=False)
     ] = None,
     release: Annotated[
         Path | None,
@@ -29,12 +28,10 @@ def evaluate(
     ] = None,
     split: Annotated[str, typer.Option(help="valid or test; dev is another word for valid.")] = "valid",
     data: Annotated[
-        Path | None,
-        typer.Option("--data", help="Folder of benchmark files. Default: BIQE_DATA.", show_default=False),
+        Path | None, typer.Option("--data", help="Folder of benchmark files. Default: BIQE_DATA.", show_default=False)
     ] = None,
     limit: Annotated[
-        int | None,
-        typer.Option(min=1, help="Questions of each shape, sampled: a quick look.", show_default=False),
+        int | None, typer.Option(min=1, help="Questions of each shape, sampled: a quick look.", show_default=False)
     ] = None,
     filter_graph: Annotated[
         str | None,

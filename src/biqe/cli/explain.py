@@ -83,8 +83,10 @@ def _form(form: str | None, out: Path | None, forms: dict[str, str]) -> str:
         form = next((name for name, ending in forms.items() if out.suffix.lower() == f".{ending}"), None)
         if form is None:
             endings = ", ".join(f".{ending}" for ending in forms.values())
-            raise InvalidOption(f"the name of --out must end in one of {endings}. Got {out.name!r}",
-                                hint="or say the form with --format")  # fmt: skip
+            raise InvalidOption(
+                f"the name of --out must end in one of {endings}. Got {out.name!r}",
+                hint="or say the form with --format",
+            )
     form = form or "text"
     if form not in forms:
         raise InvalidOption(f"--format must be one of {', '.join(forms)}. Got {form!r}")
@@ -98,11 +100,15 @@ def _row(answers: Answers | TermTable, number: int) -> Row:
     from biqe.answer.result import Answers
 
     if not isinstance(answers, Answers):
-        raise UnsupportedQuery("the rows of this query are values, not entities, so there is nothing behind them",
-                               hint="explain a row of SELECT over variables of triple patterns")  # fmt: skip
+        raise UnsupportedQuery(
+            "the rows of this query are values, not entities, so there is nothing behind them",
+            hint="explain a row of SELECT over variables of triple patterns",
+        )
     if len(answers) == 0:
-        raise EmptyResult("the query has no rows, so there is nothing to explain",
-                          hint="'biqe ask' with the same query shows what there is")  # fmt: skip
+        raise EmptyResult(
+            "the query has no rows, so there is nothing to explain",
+            hint="'biqe ask' with the same query shows what there is",
+        )
     if number > len(answers):
         counts = f"{answers.known_count:,} known and {answers.predicted_count:,} predicted"
         raise InvalidOption(

@@ -19,8 +19,7 @@ _DEFAULT_SPLIT = "0.05,0.05"
 
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 _Graph = Annotated[
-    str,
-    typer.Argument(metavar="GRAPH", help="Graph folder of biqe import, or a run, or: atlas.", show_default=False),
+    str, typer.Argument(metavar="GRAPH", help="Graph folder of biqe import, or a run, or: atlas.", show_default=False)
 ]
 
 
@@ -83,9 +82,16 @@ def import_graph(
     size = find_sources(inputs, format=format, labels=labels).size
     with progress("bytes read", total=size) as advance:
         imported = import_files(
-            inputs, out, format=format, labels=labels, shares=_shares(split), asked_to_split=split is not None,
-            seed=seed, force=force, advance=advance,
-        )  # fmt: skip
+            inputs,
+            out,
+            format=format,
+            labels=labels,
+            shares=_shares(split),
+            asked_to_split=split is not None,
+            seed=seed,
+            force=force,
+            advance=advance,
+        )
     if json:
         print_json({"folder": str(out), **{key: value for key, value in imported.manifest.items() if key != "files"}})
     else:
@@ -228,9 +234,11 @@ def _show_statistics(name: str, found: Statistics, hub: str) -> None:
     out.print()
     table(
         ["most frequent relations", "triples", "subjects", "objects", "kind"],
-        [[_short(item.name), item.triples, item.subjects, item.objects, item.kind]
-         for item in found.relation_statistics[:10]],
-    )  # fmt: skip
+        [
+            [_short(item.name), item.triples, item.subjects, item.objects, item.kind]
+            for item in found.relation_statistics[:10]
+        ],
+    )
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.kinds.items())
     out.print(f"kinds of relations: {kinds}")
 
@@ -261,11 +269,13 @@ def find(
     found = search.find(vocabulary, text, limit)
     rows = [
         {
-            "entity": item.entity, "name": item.name, "label": vocabulary.labels.get(item.entity),
+            "entity": item.entity,
+            "name": item.name,
+            "label": vocabulary.labels.get(item.entity),
             "description": vocabulary.descriptions.get(item.entity),
         }
         for item in found
-    ]  # fmt: skip
+    ]
     if json:
         print_json({"folder": graph, "text": text, "found": rows})
         return

@@ -59,9 +59,17 @@ def mine(
     from biqe.mine.statistics import DEFINITIONS, ROWS, statistics_rows
 
     config = MineConfig(
-        recipe=recipe, seed=seed, paths=paths, dags=dags, eval_paths=eval_paths, eval_dags=eval_dags,
-        eval_passes=eval_passes, equal_branches=equal_branches, at_ends=at_ends, train_filters=train_filters,
-    )  # fmt: skip
+        recipe=recipe,
+        seed=seed,
+        paths=paths,
+        dags=dags,
+        eval_paths=eval_paths,
+        eval_dags=eval_dags,
+        eval_passes=eval_passes,
+        equal_branches=equal_branches,
+        at_ends=at_ends,
+        train_filters=train_filters,
+    )
     folder.check_target(out, force=force)
     splits = graph_folder.load(graph_place(graph))
     with progress("mining") as advance:
@@ -72,10 +80,7 @@ def mine(
         print_json({"folder": str(out), **{key: value for key, value in manifest.items() if key != "files"}})
         return
     stdout.print(f"{out}: recipe {config.recipe}, seed {config.seed}")
-    table(
-        ["", *mined.queries],
-        [[title, *cells] for title, cells in statistics_rows(mined.statistics)],
-    )
+    table(["", *mined.queries], [[title, *cells] for title, cells in statistics_rows(mined.statistics)])
     for title, key in ROWS:
         stdout.print(f"{title}: {DEFINITIONS[key]}.")
     for split, queries in mined.queries.items():

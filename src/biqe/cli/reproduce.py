@@ -81,9 +81,16 @@ def reproduce(
     try:
         states = run_table(chosen, listed, places, resume=resume, watcher=watcher)
     except KeyboardInterrupt:
-        given = {"--seeds": (seeds, 1), "--only": (only, None), "--minutes": (minutes, None),
-                 "--sample": (sample, None), "--split": (split, "valid"), "--data": (data, None),
-                 "--work": (work, WORK), "--results": (results, RESULTS)}  # fmt: skip
+        given = {
+            "--seeds": (seeds, 1),
+            "--only": (only, None),
+            "--minutes": (minutes, None),
+            "--sample": (sample, None),
+            "--split": (split, "valid"),
+            "--data": (data, None),
+            "--work": (work, WORK),
+            "--results": (results, RESULTS),
+        }
         words = [f" {option} {value}" for option, (value, usual) in given.items() if value != usual]
         again = f"biqe reproduce {table}{' --quick' if quick else ''}{''.join(words)} --resume"
         err.print(f"what was done is kept; go on with: {again}", soft_wrap=True)
@@ -95,8 +102,11 @@ def reproduce(
     else:
         stdout.print(layout.to_text(found, states=absent), end="", soft_wrap=True)
     if "failed" in states.values():
-        err.print(f"{sum(state == 'failed' for state in states.values())} of {len(states)} jobs failed; "
-                  "--resume tries them again", soft_wrap=True)  # fmt: skip
+        err.print(
+            f"{sum(state == 'failed' for state in states.values())} of {len(states)} jobs failed; "
+            "--resume tries them again",
+            soft_wrap=True,
+        )
         raise typer.Exit(2)
 
 

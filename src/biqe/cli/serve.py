@@ -84,17 +84,32 @@ def serve(
         raise InvalidOption("--json goes with --check: a server that runs has no document to print")
     limits = Limits(rows=max_rows, seconds=seconds)
     config = ServeConfig(
-        host=host, port=port, workers=workers, token_file=token_file, open_to_all=open_to_all, read_only=read_only,
-        cors=tuple(cors or ()), mode=mode, limits=limits, telemetry=telemetry,
-    )  # fmt: skip
+        host=host,
+        port=port,
+        workers=workers,
+        token_file=token_file,
+        open_to_all=open_to_all,
+        read_only=read_only,
+        cors=tuple(cors or ()),
+        mode=mode,
+        limits=limits,
+        telemetry=telemetry,
+    )
     refuse_without_extra()
     _start(target, graph, known, live, config, queue, batching, check, as_json)
 
 
 def _start(
-    target: str, graph: Path | None, known: str | None, live: Path | None, config: ServeConfig, queue: int,
-    batching: bool, check: bool, as_json: bool,
-) -> None:  # fmt: skip
+    target: str,
+    graph: Path | None,
+    known: str | None,
+    live: Path | None,
+    config: ServeConfig,
+    queue: int,
+    batching: bool,
+    check: bool,
+    as_json: bool,
+) -> None:
     from biqe.knowledge_base import open as open_knowledge_base
     from biqe.serve.engine import EngineConfig
     from biqe.serve.start import check_live, open_live

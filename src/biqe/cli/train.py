@@ -50,13 +50,13 @@ def train(
             help="Run whose model a new run begins with; its graph may have grown since.",
             show_default=False,
         ),
-    ] = None,  # fmt: skip
+    ] = None,
     graph_folder: Annotated[
         str | None,
         typer.Option(
             "--graph", metavar="GRAPH|LIVE", help="The graph, as an option; or a live graph.", show_default=False
         ),
-    ] = None,  # fmt: skip
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help=f"Length in minutes [default: {DEFAULT_MINUTES:g}].")] = None,
     links_minutes: Annotated[
         float | None,
@@ -126,11 +126,13 @@ def train(
         from biqe.cli._asked import is_benchmark
 
         if set_ is None or not is_benchmark(set_):
-            raise InvalidOption("--data is for benchmarks only",
-                                hint="name one with --set; 'biqe benchmarks' lists them")  # fmt: skip
+            raise InvalidOption(
+                "--data is for benchmarks only", hint="name one with --set; 'biqe benchmarks' lists them"
+            )
     if graph is not None and graph_folder is not None:
-        raise InvalidOption(f"the graph is given twice, as {graph} and as --graph {graph_folder}",
-                            hint="leave one of them out")  # fmt: skip
+        raise InvalidOption(
+            f"the graph is given twice, as {graph} and as --graph {graph_folder}", hint="leave one of them out"
+        )
     graph = graph if graph is not None else graph_folder
     if resume is not None:
         folder = resume
@@ -188,10 +190,18 @@ def train(
                     soft_wrap=True,
                 )
             result = session.start(
-                graph, folder, train_config=config, query_set=set_, data=data, model=model,
-                model_options=model_options, start_from=start_from, continues=continue_, listener=display,
+                graph,
+                folder,
+                train_config=config,
+                query_set=set_,
+                data=data,
+                model=model,
+                model_options=model_options,
+                start_from=start_from,
+                continues=continue_,
+                listener=display,
                 note=note,
-            )  # fmt: skip
+            )
     if not is_first():
         return
     facts = {"run": str(folder), "reason": result.reason, **dataclasses.asdict(result.place), **result.metrics}

@@ -74,11 +74,7 @@ class PairScores:
 
 
 def bio(
-    types: Mapping[str, tuple[PairScores, PairScores | None]],
-    *,
-    draws: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
+    types: Mapping[str, tuple[PairScores, PairScores | None]], *, draws: int = 1000, seed: int = 0, level: float = 0.95
 ) -> ShapeFigures:
     """AUC and APR of each type and their mean; the module's text says how they are averaged.
 
@@ -94,8 +90,10 @@ def bio(
     rng = np.random.default_rng(seed)
     for name, (random, hard) in types.items():
         if hard is not None and len(hard.positive) != len(random.positive):
-            raise InvalidOption(f"type {name!r} has {len(random.positive):,} questions with random negatives and "
-                                f"{len(hard.positive):,} with hard ones; they must be the same")  # fmt: skip
+            raise InvalidOption(
+                f"type {name!r} has {len(random.positive):,} questions with random negatives and "
+                f"{len(hard.positive):,} with hard ones; they must be the same"
+            )
         kinds = {name: random} | ({HARD.format(name): hard} if hard is not None else {})
         kinds = {kind: pairs for kind, pairs in kinds.items() if pairs.counted.any()}
         sampled = {kind: np.empty((draws, 2)) for kind in kinds}

@@ -128,11 +128,7 @@ def one_at_a_time(
         by_position=whole.by_position,
         by_turn={turn: figures(iterative, members).overall for turn, members in turns.items()},
         joint_by_turn={turn: figures(at_once, members).overall for turn, members in turns.items()},
-        counts={
-            "queries": len(queries),
-            "ranked_queries": len(np.unique(owner)),
-            "ranked_targets": len(numbers),
-        },
+        counts={"queries": len(queries), "ranked_queries": len(np.unique(owner)), "ranked_targets": len(numbers)},
         skipped=by_reason(dict(sorted(refused.items()))),
         seconds=seconds,
         queries_per_second=len(np.unique(owner)) / seconds,
@@ -140,12 +136,7 @@ def one_at_a_time(
 
 
 def _in_turns(
-    model: QueryModel,
-    queries: QuerySet,
-    filters: AnswerSets,
-    strict: bool,
-    size: int,
-    progress: Progress | None,
+    model: QueryModel, queries: QuerySet, filters: AnswerSets, strict: bool, size: int, progress: Progress | None
 ) -> tuple[NDArray[np.int64], Ranks, NDArray[np.int64], dict[int, str]]:
     """Numbers, ranks and turns of the targets with a gold entity; and the queries that were refused on the way."""
     gold = queries.gold[queries.target_nodes]
@@ -163,8 +154,10 @@ def _in_turns(
                 break
             asked = replace(queries, nodes=nodes, filters={}).take(rows)
             able, newly_refused = supported(model, asked, strict)
-            refused |= {int(rows[place]): f"after {turn} of its targets was filled in: {reason}"
-                        for place, reason in newly_refused.items()}  # fmt: skip
+            refused |= {
+                int(rows[place]): f"after {turn} of its targets was filled in: {reason}"
+                for place, reason in newly_refused.items()
+            }
             rows, asked = rows[able], asked.take(able)
             if len(rows) == 0:
                 break
@@ -177,8 +170,9 @@ def _in_turns(
                 places = np.cumsum(left[part]) - left[part] + _places(nodes, queries, rows[part], numbers)
                 own = scores[torch.from_numpy(places)]  # (queries, E)
                 known = np.flatnonzero(gold[numbers] >= 0)
-                ranks.append(rank_targets(own[torch.from_numpy(known)], gold[numbers[known]],
-                                          filters.take(numbers[known])))  # fmt: skip
+                ranks.append(
+                    rank_targets(own[torch.from_numpy(known)], gold[numbers[known]], filters.take(numbers[known]))
+                )
                 ranked.append(numbers[known])
                 # A query of a later batch has other nodes, so filling in now disturbs nobody.
                 nodes[queries.target_nodes[numbers]] = own.argmax(1).numpy().astype(nodes.dtype)
@@ -199,8 +193,9 @@ def _orders(queries: QuerySet, rows: NDArray[np.int64]) -> tuple[int, dict[int, 
         query = queries[row]
         depths = analyse(query).depths
         # Models of the contract read acyclic queries only; for any other the order of nodes must do.
-        closest = sorted(range(len(query.targets)),
-                         key=lambda place: (depths[query.targets[place]] if depths else 0, place))  # fmt: skip
+        closest = sorted(
+            range(len(query.targets)), key=lambda place: (depths[query.targets[place]] if depths else 0, place)
+        )
         orders[row] = [int(first[row]) + place for place in closest]
     return max(map(len, orders.values()), default=0), orders
 

@@ -135,18 +135,24 @@ def check_target(path: str | os.PathLike[str]) -> None:
     """
     path = Path(path)
     if path.is_dir():
-        raise InvalidOption(f"the report cannot be written to {path}: it is a folder",
-                            hint=f"name a file, such as --out {path / 'report.json'}")  # fmt: skip
+        raise InvalidOption(
+            f"the report cannot be written to {path}: it is a folder",
+            hint=f"name a file, such as --out {path / 'report.json'}",
+        )
     if os.path.lexists(path) and queries_of(path) is None:
-        raise InvalidOption(f"{path} exists and is not a report of biqe; nothing was overwritten",
-                            hint="choose another file with --out, or move that one away")  # fmt: skip
+        raise InvalidOption(
+            f"{path} exists and is not a report of biqe; nothing was overwritten",
+            hint="choose another file with --out, or move that one away",
+        )
     above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
     try:
         with TemporaryFile(dir=above):
             pass
     except OSError as error:
-        raise InvalidOption(f"the report cannot be written to {path}: {above}: {error.strerror or error}",
-                            hint="choose another place with --out") from error  # fmt: skip
+        raise InvalidOption(
+            f"the report cannot be written to {path}: {above}: {error.strerror or error}",
+            hint="choose another place with --out",
+        ) from error
 
 
 def queries_of(path: Path) -> str | None:

@@ -78,10 +78,7 @@ def supported(model: QueryModel, queries: QuerySet, strict: bool) -> tuple[NDArr
     edges[:, 1] = edges[:, 1] >= model.relation_count
     for row in range(len(queries)):
         nodes = slice(queries.node_offsets[row], queries.node_offsets[row + 1])
-        key = (
-            kinds[nodes].tobytes(),
-            edges[queries.edge_offsets[row] : queries.edge_offsets[row + 1]].tobytes(),
-        )
+        key = (kinds[nodes].tobytes(), edges[queries.edge_offsets[row] : queries.edge_offsets[row + 1]].tobytes())
         if key not in answered:
             answered[key] = _refusal(model, queries, row, strict)
         reason = answered[key]

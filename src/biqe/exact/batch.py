@@ -78,9 +78,11 @@ def _solve_alike(adjacency: Adjacency, queries: QuerySet, threads: int, cyclic: 
 def _columns(queries: QuerySet) -> Columns:
     """The columns with one integer type for all ids: each kernel is then compiled once."""
     return (
-        np.ascontiguousarray(queries.node_offsets, np.int64), queries.nodes.astype(np.int64),
-        np.ascontiguousarray(queries.edge_offsets, np.int64), queries.edges.astype(np.int64, order="C"),
-    )  # fmt: skip
+        np.ascontiguousarray(queries.node_offsets, np.int64),
+        queries.nodes.astype(np.int64),
+        np.ascontiguousarray(queries.edge_offsets, np.int64),
+        queries.edges.astype(np.int64, order="C"),
+    )
 
 
 def _largest(columns: Columns) -> tuple[int, int]:

@@ -67,9 +67,11 @@ def steps(query: BoundQuery, targets: tuple[int, ...], inverse: NDArray[np.int64
             kept += edges
         offsets.append(len(kept))
     return Steps(
-        np.array(depends, np.int64), np.array(by, np.int64), np.array(offsets, np.int64),
+        np.array(depends, np.int64),
+        np.array(by, np.int64),
+        np.array(offsets, np.int64),
         np.array(kept, np.int64).reshape(-1, 3),
-    )  # fmt: skip
+    )
 
 
 def _rest(query: BoundQuery, target: int, earlier: dict[int, int]) -> set[int]:
@@ -93,11 +95,19 @@ def match(adjacency: Adjacency, query: BoundQuery, targets: tuple[int, ...], sto
     nodes = np.array(query.nodes, np.int64)
     edges = np.array(query.edges, np.int64).reshape(-1, 3)
     flat = match_rows(
-        adjacency, nodes, edges, np.array(targets, np.int64),
-        plan_of_steps.depends, plan_of_steps.by, plan_of_steps.edge_offsets, plan_of_steps.edges,
-        empty_plan(len(nodes), len(edges)), empty_sets(len(nodes), adjacency),
-        empty_search(len(nodes), adjacency) if cyclic else None, stop_after,
-    )  # fmt: skip
+        adjacency,
+        nodes,
+        edges,
+        np.array(targets, np.int64),
+        plan_of_steps.depends,
+        plan_of_steps.by,
+        plan_of_steps.edge_offsets,
+        plan_of_steps.edges,
+        empty_plan(len(nodes), len(edges)),
+        empty_sets(len(nodes), adjacency),
+        empty_search(len(nodes), adjacency) if cyclic else None,
+        stop_after,
+    )
     return flat.reshape(-1, len(targets))
 
 

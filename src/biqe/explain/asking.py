@@ -122,9 +122,15 @@ class Asker:
         return True
 
     def share(
-        self, query: BoundQuery, row: Mapping[int, int], muted: frozenset[int] = frozenset(), *,
-        settled: Set[int] = frozenset(), permitted: Allowed | None = None, whole: bool = False,
-    ) -> float:  # fmt: skip
+        self,
+        query: BoundQuery,
+        row: Mapping[int, int],
+        muted: frozenset[int] = frozenset(),
+        *,
+        settled: Set[int] = frozenset(),
+        permitted: Allowed | None = None,
+        whole: bool = False,
+    ) -> float:
         """p(row); ``row`` gives an entity to each target node. Refused where the model cannot read what has to be
         asked, or where no pattern says anything about a target.
 

@@ -156,8 +156,9 @@ def _check(
         counts["model"] = model.entity_count, model.relation_count
     if len(set(counts.values())) > 1:
         shown = "; ".join(f"the {name} has {e:,} entities and {r:,} relations" for name, (e, r) in counts.items())
-        raise VocabularyMismatch(f"graph, vocabulary and model belong to different graphs: {shown}",
-                                 hint="take them from one knowledge base")  # fmt: skip
+        raise VocabularyMismatch(
+            f"graph, vocabulary and model belong to different graphs: {shown}", hint="take them from one knowledge base"
+        )
 
 
 def _nodes(query: BoundQuery, found: witness.Found, vocabulary: Vocabulary) -> tuple[Node, ...]:

@@ -86,9 +86,13 @@ def told(asker: Asker, graph: Graph) -> Asker:
 
 
 def vary(
-    asker: Asker, graph: Graph, query: BoundQuery, row: Mapping[int, int], found: Found,
+    asker: Asker,
+    graph: Graph,
+    query: BoundQuery,
+    row: Mapping[int, int],
+    found: Found,
     permitted: Allowed | None = None,
-) -> Counterfactual:  # fmt: skip
+) -> Counterfactual:
     """Every change, one at a time. ``asker`` was ``told`` of ``graph``; ``found`` is the row's witness, and
     ``permitted`` the entities that conditions leave targets. Refused where the row cannot be given a share to begin
     with."""
@@ -117,8 +121,10 @@ class Asked:
             number for number, edge in enumerate(query.edges) if parts and self._part_of[edge[0]] not in open_parts
         ]
         """Patterns of parts that ask for nothing."""
-        stored = [all(held for held, edge in zip(found.stored, query.edges, strict=True) if edge[0] in part)
-                  for part in open_parts]  # fmt: skip
+        stored = [
+            all(held for held, edge in zip(found.stored, query.edges, strict=True) if edge[0] in part)
+            for part in open_parts
+        ]
         self._settled: set[int] = set()
         if not all(found.stored) and len(parts) > 1:
             self._settled = {node for part, held in zip(open_parts, stored, strict=True) if held for node in part}
@@ -185,14 +191,23 @@ class Asked:
             return Change(number, how, None, error.message)
 
     def _open_share(
-        self, asker: Asker, query: BoundQuery, muted: frozenset[int] = frozenset(), *,
-        settled: Set[int] | None = None, whole: bool = True,
-    ) -> float:  # fmt: skip
+        self,
+        asker: Asker,
+        query: BoundQuery,
+        muted: frozenset[int] = frozenset(),
+        *,
+        settled: Set[int] | None = None,
+        whole: bool = True,
+    ) -> float:
         """Of the parts with unknowns."""
         return asker.share(
-            query, self.row, muted, settled=self._settled if settled is None else settled, permitted=self.permitted,
+            query,
+            self.row,
+            muted,
+            settled=self._settled if settled is None else settled,
+            permitted=self.permitted,
             whole=whole and self._whole,
-        )  # fmt: skip
+        )
 
     def _closed_share(
         self, *, dropped: int | None = None, withheld: int | None = None, asker: Asker | None = None

@@ -133,9 +133,14 @@ class Drawing:
                     canvas.box(x, y, 1 / scale, height, fill=colour)
             else:
                 canvas.text(
-                    shape.x, shape.y, visible(shape.text), size=shape.size, fill=COLOURS[shape.fill][0],
-                    anchor=shape.anchor, bold=shape.is_bold,
-                )  # fmt: skip
+                    shape.x,
+                    shape.y,
+                    visible(shape.text),
+                    size=shape.size,
+                    fill=COLOURS[shape.fill][0],
+                    anchor=shape.anchor,
+                    bold=shape.is_bold,
+                )
         return canvas.png(scale)
 
 

@@ -115,8 +115,10 @@ class Explanation:
             form = next((name for name, ending in FORMATS.items() if place.suffix.lower() == f".{ending}"), None)
         if form not in FORMATS:
             endings = ", ".join(f".{ending}" for ending in FORMATS.values())
-            raise InvalidOption(f"the name of an explanation must end in one of {endings}. Got {place.name!r}",
-                                hint="say the form with --format (form= in Python)")  # fmt: skip
+            raise InvalidOption(
+                f"the name of an explanation must end in one of {endings}. Got {place.name!r}",
+                hint="say the form with --format (form= in Python)",
+            )
         data = self.write(form)
         try:
             place.write_bytes(data)
@@ -139,15 +141,19 @@ class Explanation:
 
     def _pattern(self, number: int) -> dict[str, Any]:
         pattern = self.patterns[number]
-        words = [node.word if node.kind != CONSTANT else node.entity
-                 for node in (self.nodes[pattern.subject], self.nodes[pattern.object])]  # fmt: skip
+        words = [
+            node.word if node.kind != CONSTANT else node.entity
+            for node in (self.nodes[pattern.subject], self.nodes[pattern.object])
+        ]
         return {"number": number + 1, "subject": words[0], "relation": pattern.relation, "object": words[1]}
 
     def _triple(self, number: int) -> dict[str, Any]:
         """The pattern with entities; a variable that nothing fills stays a variable."""
         pattern = self.patterns[number]
-        names = [node.word if node.entity is None else node.entity
-                 for node in (self.nodes[pattern.subject], self.nodes[pattern.object])]  # fmt: skip
+        names = [
+            node.word if node.entity is None else node.entity
+            for node in (self.nodes[pattern.subject], self.nodes[pattern.object])
+        ]
         return {"pattern": number + 1, "subject": names[0], "relation": pattern.relation, "object": names[1]}
 
     def _witness(self, witness: Witness) -> dict[str, Any]:

@@ -217,8 +217,10 @@ def _segment(ends, spans, centre, size, ports, *, is_back):  # type: ignore[no-u
     (start, out), (end, into) = points
     share = np.linspace(0.0, 1.0, 17)
     smooth = share * share * (3 - 2 * share)
-    curve = [(out[0] + a * (into[0] - out[0]), out[1] + b * (into[1] - out[1]))
-             for a, b in zip(share.tolist(), smooth.tolist(), strict=True)]  # fmt: skip
+    curve = [
+        (out[0] + a * (into[0] - out[0]), out[1] + b * (into[1] - out[1]))
+        for a, b in zip(share.tolist(), smooth.tolist(), strict=True)
+    ]
     if out[1] == into[1]:
         curve = [out, into]
     return [start, *curve, end]

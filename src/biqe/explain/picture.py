@@ -101,11 +101,15 @@ def _paragraph(sentence: str, *, is_bold: bool = False, size: float = SIZE, spac
 def _facts(why: Explanation) -> tuple[list[_Named], list[_Named]]:
     """Nodes with their entities; links solid where they are stored, dashed and with a probability where not."""
     nodes = [
-        _Named(_node_lines(node), 2.0 if node.kind == ASKED else 1.0,
-               "ink" if node.kind == ASKED else "soft", "asked" if node.kind == ASKED else "plain",
-               title=text.shown(node))
+        _Named(
+            _node_lines(node),
+            2.0 if node.kind == ASKED else 1.0,
+            "ink" if node.kind == ASKED else "soft",
+            "asked" if node.kind == ASKED else "plain",
+            title=text.shown(node),
+        )
         for node in why.nodes
-    ]  # fmt: skip
+    ]
     links = []
     for number in range(len(why.patterns)):
         name = words.cut(text.relation(why, number), NAME)
@@ -143,8 +147,9 @@ def _graph(why: Explanation, nodes: Sequence[_Named], links: Sequence[_Named]) -
             baseline = y - 7.0 * len(link.lines) + 11.0 + 14.0 * number
             shapes.append(Words(x, baseline, line, SMALL, link.stroke if number else "ink", "middle", number > 0))
     for node, (width, height), (x, y) in zip(nodes, sizes, layout.nodes, strict=True):
-        shapes.append(Box(x - width / 2, y - height / 2, width, height, node.fill, node.stroke, node.line,
-                          title=node.title))  # fmt: skip
+        shapes.append(
+            Box(x - width / 2, y - height / 2, width, height, node.fill, node.stroke, node.line, title=node.title)
+        )
         for number, line in enumerate(node.lines):
             baseline = y - 8.0 * len(node.lines) + 12.0 + 16.0 * number
             is_name = number == len(node.lines) - 1
@@ -216,8 +221,17 @@ def _heat_map(why: Explanation, attention: Attention) -> _Block:
             shown = f"{words.percent(share)} %"
             if len(attention.by_layer) > 1:
                 shown += f" ({words.percent(last[column][row])} %)"
-            shapes.append(Box(x + 2, y + 2, CELL - 4, ROW - 4, "stored", strength=HEAT * share / strongest,
-                              title=f"{name} to {part}: {100 * share:.1f} %"))  # fmt: skip
+            shapes.append(
+                Box(
+                    x + 2,
+                    y + 2,
+                    CELL - 4,
+                    ROW - 4,
+                    "stored",
+                    strength=HEAT * share / strongest,
+                    title=f"{name} to {part}: {100 * share:.1f} %",
+                )
+            )
             shapes.append(Words(x + CELL / 2, y + 16, shown, SMALL, anchor="middle"))
     shapes += [Words(left - 8, ROW * (row + 1) + 16, name, SIZE, anchor="end") for row, name in enumerate(names)]
     return _Block(left + CELL * len(attention.targets), ROW * (len(names) + 1), tuple(shapes))
@@ -228,8 +242,10 @@ def _heat_map(why: Explanation, attention: Attention) -> _Block:
 
 def _changes(why: Explanation, counterfactual: Counterfactual) -> list[_Block]:
     """A bar for each probability; all bars have one scale."""
-    dropped = [(change, f"without pattern {change.pattern + 1}: {text.asked(why, change.pattern)}")
-               for change in counterfactual.patterns]  # fmt: skip
+    dropped = [
+        (change, f"without pattern {change.pattern + 1}: {text.asked(why, change.pattern)}")
+        for change in counterfactual.patterns
+    ]
     withheld = [(change, text.withheld(why, change)) for change in counterfactual.triples]
     chances = [change.share or 0.0 for change in (*counterfactual.patterns, *counterfactual.triples)]
     largest = max(counterfactual.share, *chances, 1e-9)

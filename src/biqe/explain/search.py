@@ -159,8 +159,11 @@ class EvidenceFinder:
     ) -> Iterator[Way]:
         """Ways in which the graph holds ``held``, that differ in the links that are missing."""
         inside = {node for edge in held for node in (edge[0], edge[2])} & hidden
-        free = {node: np.flatnonzero(self.allowed[node]).astype(np.int32) for node in hidden - inside
-                if node in self.allowed}  # fmt: skip
+        free = {
+            node: np.flatnonzero(self.allowed[node]).astype(np.int32)
+            for node in hidden - inside
+            if node in self.allowed
+        }
         shared = sorted(node for node in inside if any(node in (edge[0], edge[2]) for edge in missing))
         if not shared:
             yield Way(held, missing, tuple(nodes), free)

@@ -213,8 +213,10 @@ def _right(text: str) -> str:
 
 
 def _counterfactual(why: Explanation, counterfactual: Counterfactual, width: int) -> list[str]:
-    rows = [(change, f"without pattern {change.pattern + 1}: {asked(why, change.pattern)}")
-            for change in counterfactual.patterns]  # fmt: skip
+    rows = [
+        (change, f"without pattern {change.pattern + 1}: {asked(why, change.pattern)}")
+        for change in counterfactual.patterns
+    ]
     lines = _changes(counterfactual, rows, width)
     if counterfactual.triples:
         lines += words.wrapped(about_triples(counterfactual), width)

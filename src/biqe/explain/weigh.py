@@ -256,8 +256,11 @@ def _candidates(links: _Links, ways: list[Way]) -> list[tuple[list[list[int]], b
     widest = max(len(query.targets) for query in prepared)
     step = max(1, SCORES_AT_ONCE // (widest * everybody))
     queries = list(prepared)
-    scores = (row for first in range(0, len(queries), step)
-              for row in opinion.log_probabilities(queries[first : first + step]))  # fmt: skip
+    scores = (
+        row
+        for first in range(0, len(queries), step)
+        for row in opinion.log_probabilities(queries[first : first + step])
+    )
     for query, numbers in prepared.items():
         rows = [next(scores) for _ in query.targets]
         for number in numbers:

@@ -74,15 +74,18 @@ def find(
     links = [forward((nodes[s], relation, nodes[o]), graph.relation_count) for s, relation, o in query.edges]
     stored = tuple(NOBODY not in (s, o) and holds(graph, (s, r, o)) for s, r, o in links)
     if asker is not None and is_answered:
-        missing = list(dict.fromkeys(
-            link for link, is_stored in zip(links, stored, strict=True) if not is_stored and NOBODY not in link[::2]
-        ))  # fmt: skip
+        missing = list(
+            dict.fromkeys(
+                link for link, is_stored in zip(links, stored, strict=True) if not is_stored and NOBODY not in link[::2]
+            )
+        )
         try:
             said.update(zip(missing, asker.link_probabilities(missing), strict=True))
         except UnsupportedQuery:
             pass  # a model that cannot read a single link has no opinion on it
     return Found(
-        nodes, stored,
+        nodes,
+        stored,
         tuple(1.0 if is_stored else said.get(link) for link, is_stored in zip(links, stored, strict=True)),
         evidence.is_complete,
-    )  # fmt: skip
+    )

@@ -33,8 +33,13 @@ _READ_TWICE = frozenset({"parquet", "rdfxml"})
 """Formats that are not read from start to end in one go, as a pipe must be."""
 
 SPLIT_NAMES = {
-    "train": "train", "valid": "valid", "validation": "valid", "val": "valid", "dev": "valid", "test": "test",
-}  # fmt: skip
+    "train": "train",
+    "valid": "valid",
+    "validation": "valid",
+    "val": "valid",
+    "dev": "valid",
+    "test": "test",
+}
 """Stem of a file -> the split it holds."""
 LABELS_FILES = ("labels.tsv", "labels.tsv.gz")
 

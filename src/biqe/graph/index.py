@@ -45,10 +45,16 @@ def build_index(triples: Int, entities: int, relations: int) -> Index:
     relation_subjects, relation_objects = _column(subject, by_relation), _column(object_, by_relation)
     into = by_relation[stable_order(relation_objects)]
     return Index(
-        _offsets(subject, entities), _column(relation), _column(object_),
-        _offsets(object_, entities), _column(relation, into), _column(subject, into),
-        _offsets(relation, relations), relation_subjects, relation_objects,
-    )  # fmt: skip
+        _offsets(subject, entities),
+        _column(relation),
+        _column(object_),
+        _offsets(object_, entities),
+        _column(relation, into),
+        _column(subject, into),
+        _offsets(relation, relations),
+        relation_subjects,
+        relation_objects,
+    )
 
 
 def stable_order(ids: Int) -> NDArray[np.intp]:

@@ -151,11 +151,7 @@ def _finish(into: Collector, sources: Sources) -> ReadGraph:
     is_rdf = any(source.format in RDF_FORMATS for source in sources.files)
     prefixes = choose_prefixes(vocabulary, into.prefixes) if is_rdf else {"": ""}
     return ReadGraph(
-        Splits(vocabulary, **parts),
-        has_splits,
-        prefixes,
-        into.counts,
-        tuple(source.path for source in sources.files),
+        Splits(vocabulary, **parts), has_splits, prefixes, into.counts, tuple(source.path for source in sources.files)
     )
 
 

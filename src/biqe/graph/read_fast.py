@@ -100,7 +100,7 @@ class _Scan:
         longest = MAX_NAME_BYTES - self.prefix
         scan_rdf_lines(
             self.data, *tables, self.rows, self.deferred, self.state, longest, quads, self.scratch, self.prefix
-        )  # fmt: skip
+        )
 
     def _read_deferred(self) -> None:
         count = int(self.state[DEFERRED])

@@ -58,24 +58,32 @@ class MineConfig:
 
     def __post_init__(self) -> None:
         if self.recipe not in RECIPES:
-            raise InvalidOption(f"recipe must be one of {', '.join(RECIPES)}. Got {self.recipe!r}",
-                                hint="cq evaluates DAGs, paths evaluates paths")  # fmt: skip
+            raise InvalidOption(
+                f"recipe must be one of {', '.join(RECIPES)}. Got {self.recipe!r}",
+                hint="cq evaluates DAGs, paths evaluates paths",
+            )
         for name in ("seed", "paths", "dags", "eval_paths", "eval_dags"):
             if getattr(self, name) < 0:
-                raise InvalidOption(f"{name} must be 0 or more. Got {getattr(self, name)}",
-                                    hint=_range_hint(name, "a whole number from 0 up"))  # fmt: skip
+                raise InvalidOption(
+                    f"{name} must be 0 or more. Got {getattr(self, name)}",
+                    hint=_range_hint(name, "a whole number from 0 up"),
+                )
         for name in ("train_passes", "eval_passes"):
             if getattr(self, name) < 1:
-                raise InvalidOption(f"{name} must be 1 or more. Got {getattr(self, name)}",
-                                    hint=_range_hint(name, "a whole number from 1 up"))  # fmt: skip
+                raise InvalidOption(
+                    f"{name} must be 1 or more. Got {getattr(self, name)}",
+                    hint=_range_hint(name, "a whole number from 1 up"),
+                )
         if not 2 <= self.shortest <= self.longest <= 16:
             raise InvalidOption(
                 f"walks must have 2 <= shortest <= longest <= 16 edges. Got {self.shortest} and {self.longest}",
                 hint=f"the paper's walks have from {DEPTHS[0]} to {DEPTHS[1]} edges, which is the default",
             )
         if not 0 <= self.three_share <= 1:
-            raise InvalidOption(f"three_share must be between 0 and 1. Got {self.three_share}",
-                                hint=_range_hint("three_share", "a share from 0 to 1"))  # fmt: skip
+            raise InvalidOption(
+                f"three_share must be between 0 and 1. Got {self.three_share}",
+                hint=_range_hint("three_share", "a share from 0 to 1"),
+            )
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, for the manifest."""
@@ -86,8 +94,10 @@ class MineConfig:
         """The configuration written by ``to_dict``; unknown keys are refused."""
         known = {item.name for item in fields(cls)}
         if unknown := sorted(set(values) - known):
-            raise InvalidOption(f"unknown mining options: {', '.join(unknown)}. Known are {', '.join(sorted(known))}",
-                                hint="the set was mined by another version of biqe; mine it again")  # fmt: skip
+            raise InvalidOption(
+                f"unknown mining options: {', '.join(unknown)}. Known are {', '.join(sorted(known))}",
+                hint="the set was mined by another version of biqe; mine it again",
+            )
         return cls(**values)  # type: ignore[arg-type]
 
 
@@ -115,8 +125,10 @@ class MinedSet:
 
     def __getitem__(self, split: str) -> QuerySet:
         if split not in self.queries:
-            raise InvalidOption(f"this set has no split {split!r}. It has {', '.join(self.queries)}",
-                                hint="a split that has no triples in the graph has no queries in the set")  # fmt: skip
+            raise InvalidOption(
+                f"this set has no split {split!r}. It has {', '.join(self.queries)}",
+                hint="a split that has no triples in the graph has no queries in the set",
+            )
         return self.queries[split]
 
 
@@ -138,8 +150,10 @@ def mine(
     if threads < 1:
         raise InvalidOption(f"threads must be 1 or more. Got {threads}", hint="--threads takes a number from 1 up")
     if config.paths == 0:
-        raise EmptyResult("there is nothing to mine: with 0 paths there is no walk, and DAGs are made of walks, too",
-                          hint=f"leave --paths out for {MineConfig.paths:,}, or give it a number above 0")  # fmt: skip
+        raise EmptyResult(
+            "there is nothing to mine: with 0 paths there is no walk, and DAGs are made of walks, too",
+            hint=f"leave --paths out for {MineConfig.paths:,}, or give it a number above 0",
+        )
     queries: dict[str, QuerySet] = {}
     for split in SPLITS:
         if len(splits[split].triples):
@@ -180,10 +194,7 @@ def mine_split(splits: Splits, split: str, config: MineConfig) -> QuerySet:
     rng = np.random.default_rng([config.seed, SPLITS.index(split)])
     is_train = split == "train"
     walked = walks(
-        graph,
-        count=config.paths if is_train else config.eval_paths,
-        rng=rng,
-        depths=(config.shortest, config.longest),
+        graph, count=config.paths if is_train else config.eval_paths, rng=rng, depths=(config.shortest, config.longest)
     )
     if config.recipe == "paths":
         return path_queries(walked)

@@ -41,9 +41,14 @@ VERSION = 1
 _MAKE = "make one with biqe mine GRAPH --out FOLDER"
 _DAMAGED = "mine the set again"
 _COLUMNS = {
-    "node_offsets": np.int64, "nodes": np.int32, "gold": np.int32, "roles": np.int8,
-    "edge_offsets": np.int64, "edges": np.int32, "kinds": np.int8,
-}  # fmt: skip
+    "node_offsets": np.int64,
+    "nodes": np.int32,
+    "gold": np.int32,
+    "roles": np.int8,
+    "edge_offsets": np.int64,
+    "edges": np.int32,
+    "kinds": np.int8,
+}
 
 
 def save(mined: MinedSet, folder: str | Path, *, force: bool = False) -> dict[str, Any]:
@@ -181,12 +186,14 @@ def _query_set(place: Path, split: str, facts: Mapping[str, Any], sizes: tuple[i
         for graph in facts["filters"]
     }
     if (len(queries), len(queries.target_nodes)) != (facts["queries"], facts["targets"]):
-        raise UnreadableFile(f"{place} is damaged: {split} does not have as many queries as its manifest says",
-                             hint=_DAMAGED)  # fmt: skip
+        raise UnreadableFile(
+            f"{place} is damaged: {split} does not have as many queries as its manifest says", hint=_DAMAGED
+        )
     for graph, answers in filters.items():
         if not _are_offsets(answers.offsets, len(answers.values)):
-            raise UnreadableFile(f"{place} is damaged: the filters {graph!r} of {split} do not fit together",
-                                 hint=_DAMAGED)  # fmt: skip
+            raise UnreadableFile(
+                f"{place} is damaged: the filters {graph!r} of {split} do not fit together", hint=_DAMAGED
+            )
     try:
         return queries.with_filters(**filters)
     except BiqeError as error:
@@ -212,9 +219,12 @@ def _problem(queries: QuerySet, sizes: tuple[int, int]) -> str | None:
     if len(queries.edge_offsets) != len(queries.node_offsets) or queries.edges.shape[1:] != (3,):
         return "edges do not fit the nodes"
     limits = (
-        (queries.nodes, HIDDEN, entities), (queries.gold, -1, entities), (queries.roles, 0, len(ROLES)),
-        (queries.kinds, 0, len(KINDS)), (queries.edges[:, 1], 0, 2 * relations),
-    )  # fmt: skip
+        (queries.nodes, HIDDEN, entities),
+        (queries.gold, -1, entities),
+        (queries.roles, 0, len(ROLES)),
+        (queries.kinds, 0, len(KINDS)),
+        (queries.edges[:, 1], 0, 2 * relations),
+    )
     if any(len(column) and not low <= column.min() <= column.max() < high for column, low, high in limits):
         return "an id is out of range"
     size = np.repeat(np.diff(queries.node_offsets), np.diff(queries.edge_offsets))

@@ -178,19 +178,12 @@ def _join(parts: list[Walks]) -> Walks:
 
 def _none(longest: int) -> Walks:
     return Walks(
-        np.zeros((0, longest + 1), np.int32),
-        np.zeros((0, longest), np.int32),
-        np.zeros(0, np.int32),
-        np.zeros(0, bool),
+        np.zeros((0, longest + 1), np.int32), np.zeros((0, longest), np.int32), np.zeros(0, np.int32), np.zeros(0, bool)
     )
 
 
 def _check(
-    graph: Graph,
-    count: int,
-    depths: tuple[int, int],
-    starts: NDArray[np.integer] | None,
-    inverse_share: float,
+    graph: Graph, count: int, depths: tuple[int, int], starts: NDArray[np.integer] | None, inverse_share: float
 ) -> None:
     if count < 0:
         raise InvalidOption(f"count must be 0 or more. Got {count}")

@@ -205,20 +205,21 @@ class QueryModel(nn.Module, ABC):
 
     def start_from(self, predictor: QueryModel) -> None:
         """Take over what ``predictor`` has learnt, before training. Models that cannot refuse."""
-        raise InvalidOption(f"{self.name} cannot start from another model's weights",
-                            hint="leave out --start-from")  # fmt: skip
+        raise InvalidOption(f"{self.name} cannot start from another model's weights", hint="leave out --start-from")
 
     def sample_softmax(self, graph: Graph, negatives: int) -> None:
         """From now on, ``loss`` compares with about ``negatives`` entities a batch instead of all; ``graph`` says how
         often each occurs. Models without a softmax over entities refuse."""
-        raise InvalidOption(f"{self.name} has no softmax over entities that could be sampled",
-                            hint="leave out --softmax")  # fmt: skip
+        raise InvalidOption(
+            f"{self.name} has no softmax over entities that could be sampled", hint="leave out --softmax"
+        )
 
     def split_entities(self, rows: Any) -> None:
         """Keep only ``rows`` of the weights named in ``entity_rows``; from now on ``loss`` is that of the targets of
         all ranks, and gives gradients of this rank's targets and rows (see _sharded.py)."""
-        raise InvalidOption(f"the entities of {self.name} cannot be split over ranks",
-                            hint="leave out --shard-entities")  # fmt: skip
+        raise InvalidOption(
+            f"the entities of {self.name} cannot be split over ranks", hint="leave out --shard-entities"
+        )
 
     def solving(self, **options: Any) -> QueryModel:
         """The same weights with other options of how queries are solved, where a model has such options."""

@@ -84,8 +84,10 @@ class EntityIndex:
         """Of a model whose logits are products with a table of entities."""
         weight, bias = getattr(model, "entity_weight", None), getattr(model, "entity_bias", None)
         if weight is None or bias is None or getattr(model.config, "predictor_rank", 0) > 0:
-            raise InvalidOption(f"{model.name} does not score entities by products with a table",
-                                hint="an index is for biqe without a link predictor inside")  # fmt: skip
+            raise InvalidOption(
+                f"{model.name} does not score entities by products with a table",
+                hint="an index is for biqe without a link predictor inside",
+            )
         return cls(weight, bias, lists=lists, seed=seed)
 
     def search(self, hidden: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -116,6 +118,7 @@ def _faiss() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise InvalidOption("an approximate index needs faiss, which is not installed",
-                            hint="pip install 'biqe[ann]'") from error  # fmt: skip
+        raise InvalidOption(
+            "an approximate index needs faiss, which is not installed", hint="pip install 'biqe[ann]'"
+        ) from error
     return faiss

@@ -77,8 +77,10 @@ class EncodedPlans:
         if len(lost):
             row = int(np.searchsorted(queries.node_offsets, lost[0], side="right")) - 1
             which = f"query {row:,}" if len(queries) > 1 else "the query"
-            raise UnsupportedQuery(f"{which} has a variable that no constant leads to, so no state can be made",
-                                   hint="turn its edges with query.orient, or ask supports() first")  # fmt: skip
+            raise UnsupportedQuery(
+                f"{which} has a variable that no constant leads to, so no state can be made",
+                hint="turn its edges with query.orient, or ask supports() first",
+            )
         depths = _depths(source, target, len(queries.nodes), int(np.diff(queries.node_offsets).max(initial=0)))
 
         self._groups = depths * (degrees.max(initial=0) + 1) + degrees  # nodes of equal depth and in-degree
@@ -139,8 +141,9 @@ def _depths(source: NDArray[np.integer], target: NDArray[np.integer], nodes: int
             return depths
         depths[target[starts]] = found
     if len(starts):
-        raise UnsupportedQuery("a query has a cycle, so its variables cannot be computed one after the other",
-                               hint="ask supports() first")  # fmt: skip
+        raise UnsupportedQuery(
+            "a query has a cycle, so its variables cannot be computed one after the other", hint="ask supports() first"
+        )
     return depths
 
 
@@ -167,23 +170,33 @@ def walkable(query: BoundQuery, model: str, *, inverses: bool) -> Support:
     """Whether the states of all variables can be computed from the constants."""
     anchors = set(query.anchors)
     if not analyse(query).is_connected:
-        return Support(False, f"{model} walks one connected query, and this one has separate parts",
-                       "ask the parts one at a time")  # fmt: skip
+        return Support(
+            False, f"{model} walks one connected query, and this one has separate parts", "ask the parts one at a time"
+        )
     backwards = [edge for edge in query.edges if edge[2] in anchors and edge[0] not in anchors]
     if backwards and not inverses:
-        return Support(False, f"{model} was built without inverse relations and cannot walk edges that end in a "
-                       "constant", "train with inverses")  # fmt: skip
+        return Support(
+            False,
+            f"{model} was built without inverse relations and cannot walk edges that end in a constant",
+            "train with inverses",
+        )
     # Directions alone matter from here on.
     edges = tuple(
         (o, r, s) if o in anchors else (s, r, o) for s, r, o in query.edges if not (s in anchors and o in anchors)
     )
     dag = analyse(replace(query, edges=edges))
     if not dag.is_acyclic:
-        return Support(False, f"{model} computes one variable after the other, and this query has a cycle",
-                       "drop one pattern of the cycle, or ask in known mode")  # fmt: skip
+        return Support(
+            False,
+            f"{model} computes one variable after the other, and this query has a cycle",
+            "drop one pattern of the cycle, or ask in known mode",
+        )
     lost = [node for node in dag.roots if node not in anchors]
     if lost:
         variable = f"?{query.names[lost[0]]}" if query.names else f"variable {lost[0]}"
-        return Support(False, f"{model} starts at constants, and none of them leads to {variable}",
-                       "name an entity that the variable is joined to")  # fmt: skip
+        return Support(
+            False,
+            f"{model} starts at constants, and none of them leads to {variable}",
+            "name an entity that the variable is joined to",
+        )
     return Support(True)

@@ -95,11 +95,15 @@ class SplitTable:
 def check_split(model: QueryModel, world: int) -> None:
     """Refuse models, and numbers of ranks, with which the entities cannot be split."""
     if not model.entity_rows:
-        raise InvalidOption(f"the entities of {model.name} cannot be split over ranks",
-                            hint="leave out --shard-entities: the ranks then share the queries")  # fmt: skip
+        raise InvalidOption(
+            f"the entities of {model.name} cannot be split over ranks",
+            hint="leave out --shard-entities: the ranks then share the queries",
+        )
     if (world - 1) * -(-model.entity_count // world) >= model.entity_count:
-        raise InvalidOption(f"{model.entity_count:,} entities cannot be split over {world} ranks: some would have none",
-                            hint="start fewer ranks, or leave out --shard-entities")  # fmt: skip
+        raise InvalidOption(
+            f"{model.entity_count:,} entities cannot be split over {world} ranks: some would have none",
+            hint="start fewer ranks, or leave out --shard-entities",
+        )
 
 
 def split(model: QueryModel, rank: int, world: int, timeout: float = 600.0) -> SplitTable:

@@ -36,8 +36,10 @@ def take_over(model: QueryModel, trained: LoadedModel, graph: Graph) -> None:
     """
     old = trained.model
     if (model.name, model.config) != (old.name, old.config):
-        raise InvalidOption(f"a model is continued as it was built. Got {model.name}, with other options than before",
-                            hint="leave out the options of the model")  # fmt: skip
+        raise InvalidOption(
+            f"a model is continued as it was built. Got {model.name}, with other options than before",
+            hint="leave out the options of the model",
+        )
     entities = _places(graph.vocabulary.entities, trained.vocabulary.entities, "entities")
     relations = _places(graph.vocabulary.relations, trained.vocabulary.relations, "relations")
     before = old.state_dict()

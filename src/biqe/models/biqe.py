@@ -126,8 +126,10 @@ class Config:
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise InvalidOption(f"{name!r} of biqe must be in [0, 1]. Got {getattr(self, name)}")
         if self.search and not self.predictor_rank:
-            raise InvalidOption(f"'search' of biqe needs a link predictor inside, and there is none. Got {self.search}",
-                                hint="start from one: biqe train ... --start-from RUN")  # fmt: skip
+            raise InvalidOption(
+                f"'search' of biqe needs a link predictor inside, and there is none. Got {self.search}",
+                hint="start from one: biqe train ... --start-from RUN",
+            )
         for name, allowed in (
             ("positions", ("paper", "structure")),
             ("context", ("full", "past")),
@@ -303,19 +305,26 @@ class BiQE(QueryModel):
         # Of what is looked at here, nothing depends on which entities and which relations the query names.
         dag = analyse(query)
         if not dag.is_acyclic:
-            return Support(False, "biqe reads root-to-leaf paths, and this query has a cycle",
-                           "drop one pattern of the cycle, or ask in known mode")  # fmt: skip
+            return Support(
+                False,
+                "biqe reads root-to-leaf paths, and this query has a cycle",
+                "drop one pattern of the cycle, or ask in known mode",
+            )
         if not dag.is_connected:
-            return Support(False, "biqe reads one connected query, and this one has separate parts",
-                           "ask the parts one at a time")  # fmt: skip
+            return Support(
+                False, "biqe reads one connected query, and this one has separate parts", "ask the parts one at a time"
+            )
         try:
             table = token_table(QuerySet.of([query]), self.entity_count)
         except TooManyPaths as error:
             return Support(False, error.message, error.hint)
         longest = int(table.positions.max(initial=0)) + 1
         if longest > self.config.max_position:
-            return Support(False, f"biqe reads paths of up to {self.config.max_position} tokens, not {longest}",
-                           "ask for a shorter path, or train with a larger max_position")  # fmt: skip
+            return Support(
+                False,
+                f"biqe reads paths of up to {self.config.max_position} tokens, not {longest}",
+                "ask for a shorter path, or train with a larger max_position",
+            )
         if self.config.hears:
             walked = walkable(query, "biqe with a link predictor", inverses=self.config.inverses)
             if not walked:
@@ -343,8 +352,10 @@ class BiQE(QueryModel):
     def solving(self, **options: Any) -> BiQE:
         """The same weights with more or less of the search over links: ``model.solving(search=0.5)``."""
         if other := sorted(options.keys() - set(self.solving_options)):
-            raise InvalidOption(f"{other[0]!r} of biqe cannot be changed after training",
-                                hint=f"these can: {', '.join(self.solving_options)}")  # fmt: skip
+            raise InvalidOption(
+                f"{other[0]!r} of biqe cannot be changed after training",
+                hint=f"these can: {', '.join(self.solving_options)}",
+            )
         found = copy(self)
         found.config, found._supported, found._search = replace(self.config, **options), set(), None
         return found
@@ -502,14 +513,27 @@ class BiQE(QueryModel):
                 nothing = at_masks.new_zeros(len(at_masks), 2 * self.config.predictor_rank)
                 expert = Expert(nothing, self.predictor.entities, nothing[:, :1])
             return split_soft_cross_entropy(
-                at_masks, self.entity_weight, self.entity_bias, offsets, answers, label_smoothing, expert, self._rows,
+                at_masks,
+                self.entity_weight,
+                self.entity_bias,
+                offsets,
+                answers,
+                label_smoothing,
+                expert,
+                self._rows,
                 sample,
-            )  # fmt: skip
+            )
         if self._sampler is not None:
             return sampled_soft_cross_entropy(
-                at_masks, self.entity_weight, self.entity_bias, offsets, answers, self._sampler.draw(), label_smoothing,
+                at_masks,
+                self.entity_weight,
+                self.entity_bias,
+                offsets,
+                answers,
+                self._sampler.draw(),
+                label_smoothing,
                 expert,
-            )  # fmt: skip
+            )
         return fused_soft_cross_entropy(
             at_masks, self.entity_weight, self.entity_bias, offsets, answers, label_smoothing, expert
         )
@@ -574,8 +598,10 @@ class BiQE(QueryModel):
 def _complex_of(predictor: QueryModel) -> ComplEx:
     found = getattr(predictor, "predictor", None)
     if not isinstance(found, ComplEx):
-        raise InvalidOption(f"biqe can start from the link predictor cqd. Got {predictor.name}",
-                            hint="train one with: biqe train GRAPH --model cqd --out RUN")  # fmt: skip
+        raise InvalidOption(
+            f"biqe can start from the link predictor cqd. Got {predictor.name}",
+            hint="train one with: biqe train GRAPH --model cqd --out RUN",
+        )
     return found
 
 

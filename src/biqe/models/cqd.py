@@ -89,12 +89,16 @@ class Config:
             if getattr(self, name) not in allowed:
                 raise InvalidOption(f"{name!r} of cqd must be {' or '.join(allowed)}. Got {getattr(self, name)!r}")
         if self.decoding == "continuous" and self.known == "one":
-            raise InvalidOption("'known' of cqd must be off where 'decoding' is continuous: no graph holds vectors",
-                                hint="use decoding=beam, or known=off")  # fmt: skip
+            raise InvalidOption(
+                "'known' of cqd must be off where 'decoding' is continuous: no graph holds vectors",
+                hint="use decoding=beam, or known=off",
+            )
 
         if self.link == "raw" and self.known == "one":
-            raise InvalidOption("'known' of cqd must be off where 'link' is raw: raw scores have no largest value",
-                                hint="use link=counted, or known=off")  # fmt: skip
+            raise InvalidOption(
+                "'known' of cqd must be off where 'link' is raw: raw scores have no largest value",
+                hint="use link=counted, or known=off",
+            )
 
     @property
     def inverses(self) -> bool:
@@ -185,8 +189,10 @@ class CQD(QueryModel):
     def loss(self, batch: Batch, *, label_smoothing: float = 0.0) -> torch.Tensor:
         """Loss of the link predictor on single links; other queries teach it nothing."""
         if len(batch.groups) != 1 or not batch.groups[0].structure.is_single_link:
-            raise UnsupportedQuery("cqd learns from triples alone, and this batch holds queries of several links",
-                                   hint="train it on the triples of the graph, in both directions")  # fmt: skip
+            raise UnsupportedQuery(
+                "cqd learns from triples alone, and this batch holds queries of several links",
+                hint="train it on the triples of the graph, in both directions",
+            )
         group, targets = batch.groups[0], batch.targets
         link = group.structure.links[0]
         offsets, tails = targets.offsets, targets.answers

@@ -111,8 +111,10 @@ class Config:
         if not 0.0 <= self.dropout < 1.0:
             raise InvalidOption(f"'dropout' of gqe must be in [0, 1). Got {self.dropout}")
         if self.loss == "softmax" and self.score == "distance":
-            raise InvalidOption("loss 'softmax' of gqe needs score dot or cosine. Got 'distance'",
-                                hint="use loss log_sigmoid with distances, or score auto")  # fmt: skip
+            raise InvalidOption(
+                "loss 'softmax' of gqe needs score dot or cosine. Got 'distance'",
+                hint="use loss log_sigmoid with distances, or score auto",
+            )
 
     @property
     def scoring(self) -> str:

@@ -92,11 +92,7 @@ class Config:
                 raise InvalidOption(f"{name!r} of mpqe must be {' or '.join(allowed)}. Got {getattr(self, name)!r}")
 
 
-PRESETS = {
-    "mpqe-sum": {"readout": "sum"},
-    "mpqe-max": {"readout": "max"},
-    "mpqe-mlp": {"readout": "mlp"},
-}
+PRESETS = {"mpqe-sum": {"readout": "sum"}, "mpqe-max": {"readout": "max"}, "mpqe-mlp": {"readout": "mlp"}}
 """The paper's variants by name; its MPQE-TM is the default."""
 
 
@@ -127,8 +123,11 @@ class EncodedQueries:
     def __init__(self, queries: QuerySet, entities: int, relations: int, steps: int, pooled: bool) -> None:
         targets = np.diff(queries.target_offsets)
         if pooled and (targets != 1).any():
-            raise UnsupportedQuery("this read-out of mpqe gives one embedding a query, so exactly one target; got "
-                                   f"{targets[targets != 1][0]}", hint="use readout='target'")  # fmt: skip
+            raise UnsupportedQuery(
+                "this read-out of mpqe gives one embedding a query, so exactly one target; got "
+                f"{targets[targets != 1][0]}",
+                hint="use readout='target'",
+            )
         self.sizes = np.diff(queries.node_offsets) + np.diff(queries.edge_offsets)
         self._queries = queries
         self._relations = relations
@@ -187,8 +186,10 @@ def furthest(queries: QuerySet, sources: NDArray[np.int64], ends: NDArray[np.boo
             break
         distances[reached] = step
     if (distances < 0).any():
-        raise UnsupportedQuery("mpqe passes messages through one connected query, and one of these has separate "
-                               "parts", hint="ask supports() first")  # fmt: skip
+        raise UnsupportedQuery(
+            "mpqe passes messages through one connected query, and one of these has separate parts",
+            hint="ask supports() first",
+        )
     away = np.zeros(len(sources), np.int64)
     np.maximum.at(away, owners, np.where(ends[places], distances, 0))
     return away
@@ -252,11 +253,15 @@ class MPQE(QueryModel):
     def supports(self, query: BoundQuery, *, strict: bool = True) -> Support:
         """Connected queries with at least one edge, cyclic ones among them; one target unless targets are read."""
         if not query.edges:
-            return Support(False, "mpqe passes messages along edges, and this query has none",
-                           "ask for a pattern with a relation")  # fmt: skip
+            return Support(
+                False, "mpqe passes messages along edges, and this query has none", "ask for a pattern with a relation"
+            )
         if not analyse(query).is_connected:
-            return Support(False, "mpqe passes messages through one connected query, and this one has separate parts",
-                           "ask the parts one at a time")  # fmt: skip
+            return Support(
+                False,
+                "mpqe passes messages through one connected query, and this one has separate parts",
+                "ask the parts one at a time",
+            )
         if self.config.readout != "target" and len(query.targets) != 1:
             return Support(
                 False,

@@ -85,8 +85,10 @@ def save(
         write_whole(folder / "card.md", _card(manifest, vocabulary))
         write_whole(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
     except OSError as error:
-        raise RunFailed(f"cannot write the model to {folder}: {error.strerror or error}",
-                        hint="free some space, or choose another folder; no file was damaged") from error  # fmt: skip
+        raise RunFailed(
+            f"cannot write the model to {folder}: {error.strerror or error}",
+            hint="free some space, or choose another folder; no file was damaged",
+        ) from error
 
 
 class _Undrawn(TorchFunctionMode):
@@ -134,8 +136,10 @@ def solve_by(folder: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
         write_whole(folder / "card.md", _card(manifest, vocabulary))
         write_whole(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
     except OSError as error:
-        raise RunFailed(f"cannot write to {folder}: {error.strerror or error}",
-                        hint="free some space, or copy the folder to where you may write") from error  # fmt: skip
+        raise RunFailed(
+            f"cannot write to {folder}: {error.strerror or error}",
+            hint="free some space, or copy the folder to where you may write",
+        ) from error
     return dict(manifest["config"])
 
 
@@ -145,8 +149,9 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise UnreadableFile(f"{folder} is not a model folder: it has no manifest.json",
-                             hint="a run keeps its best model in RUN/model") from error  # fmt: skip
+        raise UnreadableFile(
+            f"{folder} is not a model folder: it has no manifest.json", hint="a run keeps its best model in RUN/model"
+        ) from error
     except (OSError, ValueError) as error:
         raise UnreadableFile(f"{path} cannot be read: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -179,8 +184,10 @@ def _read_vocabulary(folder: Path, manifest: dict[str, Any]) -> Vocabulary:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableFile(f"{path} cannot be read: {error}") from error
     if vocabulary.fingerprint != manifest["vocabulary_fingerprint"]:
-        raise UnreadableFile(f"{path} is not the vocabulary that manifest.json was written with",
-                             hint="the folder mixes files of two models") from None  # fmt: skip
+        raise UnreadableFile(
+            f"{path} is not the vocabulary that manifest.json was written with",
+            hint="the folder mixes files of two models",
+        ) from None
     return vocabulary
 
 

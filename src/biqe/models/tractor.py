@@ -145,8 +145,9 @@ class EncodedQueries:
         roles[first + np.where(turned, edges[:, 0], edges[:, 2])] |= OBJECT
         target_nodes = queries.target_nodes
         if (roles[target_nodes] == 0).any():
-            raise UnsupportedQuery("a target stands in no pattern, so nothing is said about it",
-                                   hint="ask supports() first")  # fmt: skip
+            raise UnsupportedQuery(
+                "a target stands in no pattern, so nothing is said about it", hint="ask supports() first"
+            )
 
         keys = np.unique(edge_owners * relations + edges[:, 1] % relations)
         self._relation_offsets = np.searchsorted(keys, np.arange(count + 1) * relations)
@@ -257,11 +258,17 @@ class TractOR(QueryModel):
     def supports(self, query: BoundQuery, *, strict: bool = True) -> Support:
         """Connected queries with at least one edge, cyclic ones among them: the closed form asks for no order."""
         if not query.edges:
-            return Support(False, "tractor gives probabilities of facts, and this query states none",
-                           "ask for a pattern with a relation")  # fmt: skip
+            return Support(
+                False,
+                "tractor gives probabilities of facts, and this query states none",
+                "ask for a pattern with a relation",
+            )
         if not analyse(query).is_connected:
-            return Support(False, "tractor scores one connected query, and this one has separate parts",
-                           "ask the parts one at a time")  # fmt: skip
+            return Support(
+                False,
+                "tractor scores one connected query, and this one has separate parts",
+                "ask the parts one at a time",
+            )
         return Support(True)
 
     def encode(self, queries: QuerySet) -> EncodedQueries:
@@ -308,11 +315,13 @@ class TractOR(QueryModel):
         """
         s, o = self._tables()
         ones = torch.ones_like(self.weights)
-        sums = torch.stack([
-            s.sum(0) if SUBJECT in roles else ones,
-            o.sum(0) if OBJECT in roles else ones,
-            torch.einsum("ek,ek->k", s, o) if BOTH in roles else ones,
-        ])  # fmt: skip
+        sums = torch.stack(
+            [
+                s.sum(0) if SUBJECT in roles else ones,
+                o.sum(0) if OBJECT in roles else ones,
+                torch.einsum("ek,ek->k", s, o) if BOTH in roles else ones,
+            ]
+        )
         return sums.clamp_min(torch.finfo(sums.dtype).tiny).log()
 
     def _evidence(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -195,8 +195,7 @@ def _ambiguous(name: str, ids: list[int], vocabulary: Vocabulary) -> AmbiguousNa
     shown = ", ".join(repr(vocabulary.entities[id_]) for id_ in ids[:_SHOWN])
     more = f" and {len(ids) - _SHOWN:,} more" if len(ids) > _SHOWN else ""
     return AmbiguousName(
-        f"{_quoted(name)} is the label of {len(ids):,} entities: {shown}{more}",
-        hint="use the name of the one you mean",
+        f"{_quoted(name)} is the label of {len(ids):,} entities: {shown}{more}", hint="use the name of the one you mean"
     )
 
 

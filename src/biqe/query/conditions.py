@@ -107,9 +107,10 @@ class Conditions:
         flags = self.text(node.flags, "REGEX") if node.flags is not None else ""
         if len(pattern) > MAX_REGEX:
             self._refuse(
-                "regex", f"the regular expression has {len(pattern):,} characters; at most {MAX_REGEX:,} are read",
+                "regex",
+                f"the regular expression has {len(pattern):,} characters; at most {MAX_REGEX:,} are read",
                 "shorten it, or join two with ||",
-            )  # fmt: skip
+            )
         if not set(flags) <= set(FLAGS):
             self._refuse(
                 "regex", f"flags of regex must be among {', '.join(FLAGS)}. Got {flags!r}", "leave the others out"
@@ -158,8 +159,11 @@ class Conditions:
         rows = [[] if not variables and len(row) <= 1 else row for row in rows]
         for row in rows:
             if len(row) != len(variables):
-                self._refuse("VALUES", f"a row of VALUES has {len(row)} values for {len(variables)} variables",
-                             "write one value for each, or UNDEF")  # fmt: skip
+                self._refuse(
+                    "VALUES",
+                    f"a row of VALUES has {len(row)} values for {len(variables)} variables",
+                    "write one value for each, or UNDEF",
+                )
         if not variables:
             return None
         alternatives: dict[Condition | None, None] = {}

@@ -261,9 +261,11 @@ class _Walk:
         self.expects = ORDER
         if after is not None and after.kind == "variable":
             raise syntax_error(
-                self.scanned, after.start, f"{after.text} stands without brackets after {word}",
+                self.scanned,
+                after.start,
+                f"{after.text} stands without brackets after {word}",
                 hint=f"write {word}({after.text})",
-            )  # fmt: skip
+            )
 
     def number(self, word: Word, before: Word | None) -> None:
         if before is None or before.text.upper() not in ("LIMIT", "OFFSET"):

@@ -87,9 +87,9 @@ def _plain(queries: QuerySet, entities: int, path_cap: int) -> TokenTable:
         except TooManyPaths:
             raise _refused_paths(_which(queries, row), path_cap) from None
         parts.append(part)
-        by_element = np.concatenate([
-            np.where(nodes >= 0, nodes + FIRST_ENTITY, MASK), edges[:, 1] + (FIRST_ENTITY + entities)
-        ])  # fmt: skip
+        by_element = np.concatenate(
+            [np.where(nodes >= 0, nodes + FIRST_ENTITY, MASK), edges[:, 1] + (FIRST_ENTITY + entities)]
+        )
         tokens_.append(by_element[part.elements])
     offsets = np.zeros(len(queries) + 1, np.int64)
     np.cumsum([len(part.positions) for part in parts[1:]], out=offsets[1:])

@@ -55,19 +55,29 @@ class Translation:
             return Question(ASK, (), branches)
         own = [self._own(branch) for branch in branches]
         if not all(own):
-            self._refuse("{", "the query has no variable, so there is nothing to find",
-                         "replace a name by ?x, or ASK whether it holds")  # fmt: skip
+            self._refuse(
+                "{",
+                "the query has no variable, so there is nothing to find",
+                "replace a name by ?x, or ASK whether it holds",
+            )
         order = self.order(tree)
         limit, offset = self.slice(tree)
         if counted:
             if tree.valuesClause:
                 # SPARQL joins it to the row with the number, so that it restricts nothing that is counted.
                 last = [word.start for word in self.scanned.words if word.text.upper() == "VALUES"][-1]
-                raise syntax_error(self.scanned, last, f"VALUES after the braces of a COUNT is {OUTSIDE}",
-                                   hint="write it within the braces")  # fmt: skip
+                raise syntax_error(
+                    self.scanned,
+                    last,
+                    f"VALUES after the braces of a COUNT is {OUTSIDE}",
+                    hint="write it within the braces",
+                )
             if limit == 0 or offset > 0:
-                self._refuse("LIMIT" if limit == 0 else "OFFSET", "COUNT has one row, which this leaves out",
-                             "leave LIMIT and OFFSET out")  # fmt: skip
+                self._refuse(
+                    "LIMIT" if limit == 0 else "OFFSET",
+                    "COUNT has one row, which this leaves out",
+                    "leave LIMIT and OFFSET out",
+                )
             return self.count(tree, branches, own, order)
         targets = self.projection(tree, own)
         for key in order:
@@ -112,8 +122,11 @@ class Translation:
         self, select: Any, branches: tuple[Branch, ...], own: list[tuple[Variable, ...]], order: tuple[Order, ...]
     ) -> Question:
         if len(select.projection) > 1 or select.projection[0].var is not None:
-            self._refuse("(", "COUNT stands beside another variable, which is outside the supported subset",
-                         f"select the COUNT alone, once for each value; {SUPPORTED}")  # fmt: skip
+            self._refuse(
+                "(",
+                "COUNT stands beside another variable, which is outside the supported subset",
+                f"select the COUNT alone, once for each value; {SUPPORTED}",
+            )
         item = select.projection[0]
         node = item.expr
         while getattr(node, "name", "").endswith("Expression"):
@@ -126,24 +139,33 @@ class Translation:
             )
         as_ = Variable(str(item.evar))
         if any(as_ in branch.variables for branch in branches):
-            self._refuse(as_.name, f"{as_} is a variable of the patterns, so COUNT cannot be called so",
-                         f"take a new name: AS ?{as_.name}_count")  # fmt: skip
+            self._refuse(
+                as_.name,
+                f"{as_} is a variable of the patterns, so COUNT cannot be called so",
+                f"take a new name: AS ?{as_.name}_count",
+            )
         if order:
             self._refuse("ORDER", "COUNT has one row, so there is nothing to order", "leave ORDER BY out")
         if str(node.vars) == "*":
             # Rows of a UNION may lack variables; they count as distinct by what all sides share.
             everything = own[0] if len(set(map(frozenset, own))) == 1 else ()
             if node.distinct and not everything:
-                self._refuse("COUNT", "the sides of the UNION have different variables, so * has no one meaning",
-                             "name what is counted: COUNT(DISTINCT ?x)")  # fmt: skip
+                self._refuse(
+                    "COUNT",
+                    "the sides of the UNION have different variables, so * has no one meaning",
+                    "name what is counted: COUNT(DISTINCT ?x)",
+                )
             return Question(COUNT, everything if node.distinct else (), branches, counted_as=as_)
         operand = self.conditions.operand(node.vars)
         if not isinstance(operand, Variable):
             self._refuse("COUNT", f"COUNT counts a variable or *, not {operand}", "write COUNT(?x)")
         for variables_ in own:
             if operand not in variables_:
-                self._refuse(operand.name, f"{operand} is counted but does not occur in every pattern group",
-                             f"the patterns have {', '.join(map(str, variables_[:10]))}")  # fmt: skip
+                self._refuse(
+                    operand.name,
+                    f"{operand} is counted but does not occur in every pattern group",
+                    f"the patterns have {', '.join(map(str, variables_[:10]))}",
+                )
         return Question(COUNT, (operand,) if node.distinct else (), branches, counted_as=as_)
 
     # [23] OrderClause ::= 'ORDER' 'BY' OrderCondition+
@@ -171,8 +193,11 @@ class Translation:
             if part.name == "GroupOrUnionGraphPattern":
                 sides = [conjunction for side in part.graph for conjunction in self.group(side)]
                 if len(found) * len(sides) > MAX_BRANCHES:
-                    self._refuse("UNION", f"the sides of UNION combine to more than {MAX_BRANCHES} conjunctions",
-                                 "ask several queries with fewer sides")  # fmt: skip
+                    self._refuse(
+                        "UNION",
+                        f"the sides of UNION combine to more than {MAX_BRANCHES} conjunctions",
+                        "ask several queries with fewer sides",
+                    )
                 found = [conjunction + side for conjunction in found for side in sides]
             elif part.name == "Filter":
                 filters.append(self.conditions.condition(part.expr))
@@ -198,8 +223,11 @@ class Translation:
                 if variable in bound:
                     continue
                 if variable == PROBABILITY:
-                    self._refuse(variable.name, "?probability is no part of a pattern, so FILTER cannot see it",
-                                 "use --min-probability (min_probability= in Python)")  # fmt: skip
+                    self._refuse(
+                        variable.name,
+                        "?probability is no part of a pattern, so FILTER cannot see it",
+                        "use --min-probability (min_probability= in Python)",
+                    )
                 hint = f"the group's patterns have {', '.join(map(str, bound[:10])) or 'no variable'}"
                 raise syntax_error(
                     self.scanned,

@@ -70,8 +70,10 @@ class Queue:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise RunFailed(f"another process works in {self.path.parent}",
-                                hint="wait for it, or name another folder with --work") from error  # fmt: skip
+                raise RunFailed(
+                    f"another process works in {self.path.parent}",
+                    hint="wait for it, or name another folder with --work",
+                ) from error
             self._entries = self._read()
             yield
 
@@ -109,5 +111,6 @@ class Queue:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self.path, json.dumps({"format": FORMAT, "version": VERSION, "jobs": jobs}, indent=1) + "\n")
         except OSError as error:
-            raise RunFailed(f"cannot write {self.path}: {error.strerror or error}",
-                            hint="free some space, then go on with --resume") from error  # fmt: skip
+            raise RunFailed(
+                f"cannot write {self.path}: {error.strerror or error}", hint="free some space, then go on with --resume"
+            ) from error

@@ -121,8 +121,9 @@ class Table:
             if recipe.name == name:
                 return recipe
         known = [recipe.name for recipe in self.recipes]
-        raise UnknownName(f"table {self.name} has no recipe {name!r}; it has {', '.join(known)}",
-                          hint=_nearest(name, known))  # fmt: skip
+        raise UnknownName(
+            f"table {self.name} has no recipe {name!r}; it has {', '.join(known)}", hint=_nearest(name, known)
+        )
 
     @property
     def headline_column(self) -> Column:
@@ -153,8 +154,9 @@ def load(name: str, folder: Path | None = None) -> Table:
     """The table called ``name`` with its recipes."""
     folder = folder or FOLDER
     if name not in names(folder):
-        raise UnknownName(f"there is no table {name!r}; there are {', '.join(names(folder))}",
-                          hint=_nearest(name, names(folder)))  # fmt: skip
+        raise UnknownName(
+            f"there is no table {name!r}; there are {', '.join(names(folder))}", hint=_nearest(name, names(folder))
+        )
     path = folder / name / TABLE_FILE
     data = _read(path)
     _check(path, "", data, _TABLE, required=("title", "columns", "headline", "recipes"))
@@ -184,18 +186,39 @@ def load(name: str, folder: Path | None = None) -> Table:
 
 
 _TABLE: dict[str, type | tuple[type, ...]] = {
-    "title": str, "order": int, "columns": list, "rows": list, "headline": dict, "notes": list,
-    "recipes": list, "quick": dict,
-}  # fmt: skip
+    "title": str,
+    "order": int,
+    "columns": list,
+    "rows": list,
+    "headline": dict,
+    "notes": list,
+    "recipes": list,
+    "quick": dict,
+}
 _COLUMN: dict[str, type | tuple[type, ...]] = {"metric": str, "label": str, "group": str, "format": str}
 _RECIPE: dict[str, type | tuple[type, ...]] = {
-    "like": str, "label": str, "benchmark": str, "job": str, "model": str, "model_config": dict, "train": dict,
-    "solving": dict, "filters": list, "optional": bool, "start_from": str, "note": str, "published": dict,
+    "like": str,
+    "label": str,
+    "benchmark": str,
+    "job": str,
+    "model": str,
+    "model_config": dict,
+    "train": dict,
+    "solving": dict,
+    "filters": list,
+    "optional": bool,
+    "start_from": str,
+    "note": str,
+    "published": dict,
     "quick": dict,
-}  # fmt: skip
+}
 _PUBLISHED: dict[str, type | tuple[type, ...]] = {
-    "source": str, "split": str, "taken_from": str, "benchmark": str, "figures": dict,
-}  # fmt: skip
+    "source": str,
+    "split": str,
+    "taken_from": str,
+    "benchmark": str,
+    "figures": dict,
+}
 _CHANGES: dict[str, type | tuple[type, ...]] = {"model_config": dict, "train": dict, "sample": int}
 
 
@@ -304,17 +327,14 @@ def _check_train(path: Path, place: str, data: Mapping[str, Any]) -> None:
     known = {item.name for item in dataclasses.fields(TrainConfig)}
     for key in data:
         if key not in known:
-            raise UnreadableFile(f"{path}: [{place}] has no setting {key!r}; it has {', '.join(sorted(known))}",
-                                 hint=_nearest(key, known))  # fmt: skip
+            raise UnreadableFile(
+                f"{path}: [{place}] has no setting {key!r}; it has {', '.join(sorted(known))}",
+                hint=_nearest(key, known),
+            )
 
 
 def _check(
-    path: Path,
-    place: str,
-    data: Any,
-    known: Mapping[str, type | tuple[type, ...]],
-    *,
-    required: tuple[str, ...] = (),
+    path: Path, place: str, data: Any, known: Mapping[str, type | tuple[type, ...]], *, required: tuple[str, ...] = ()
 ) -> None:
     """Refuse keys that are not known, values of another type, and missing keys."""
     where = f"{path}: [{place}]" if place else f"{path}:"
@@ -322,8 +342,7 @@ def _check(
         raise UnreadableFile(f"{where} must be a table. Got {data!r}")
     for key, value in data.items():
         if key not in known:
-            raise UnreadableFile(f"{where} has no key {key!r}; known are {', '.join(known)}",
-                                 hint=_nearest(key, known))  # fmt: skip
+            raise UnreadableFile(f"{where} has no key {key!r}; known are {', '.join(known)}", hint=_nearest(key, known))
         kind = known[key]
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise UnreadableFile(f"{where} {key!r} must be of type {getattr(kind, '__name__', kind)}. Got {value!r}")

@@ -67,10 +67,14 @@ class Result:
         """Protocols that have changed since, each with the version that the figures are by."""
         from biqe.evaluate import VERSIONS
 
-        made = [(str(report.get("protocol")), report.get("protocol_version")) for report in self.reports.values()
-                if isinstance(report, Mapping)]  # fmt: skip
-        return tuple(sorted({f"{name} version {version}" for name, version in made
-                             if VERSIONS.get(name, version) != version}))  # fmt: skip
+        made = [
+            (str(report.get("protocol")), report.get("protocol_version"))
+            for report in self.reports.values()
+            if isinstance(report, Mapping)
+        ]
+        return tuple(
+            sorted({f"{name} version {version}" for name, version in made if VERSIONS.get(name, version) != version})
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Dicts, lists, strings and numbers only."""
@@ -116,8 +120,10 @@ def write(result: Result, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(result.to_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     except OSError as error:
-        raise RunFailed(f"cannot write the result to {path}: {error.strerror or error}",
-                        hint="free some space, then go on with --resume") from error  # fmt: skip
+        raise RunFailed(
+            f"cannot write the result to {path}: {error.strerror or error}",
+            hint="free some space, then go on with --resume",
+        ) from error
 
 
 def read(path: Path) -> Result:

@@ -33,8 +33,9 @@ def run_table(table: Table, jobs: Sequence[Job], places: Places, *, resume: bool
     queue = Queue(places.work)
     if not resume:
         _refuse_begun(table, jobs, queue, places)
-    absent = _absent([job for job in jobs if not results.done_as(results.path_of(places.results, job), job)], places,
-                     watcher)  # fmt: skip
+    absent = _absent(
+        [job for job in jobs if not results.done_as(results.path_of(places.results, job), job)], places, watcher
+    )
     with queue.locked():
         if not resume:  # another process may have been quicker
             _refuse_begun(table, jobs, queue, places)
@@ -86,8 +87,9 @@ def _do(job: Job, desk: Desk) -> tuple[str, str]:
         faults.mkdir(parents=True, exist_ok=True)
         (faults / f"{job.name.replace('/', '.')}.txt").write_text(traceback.format_exc(), "utf-8")
     reason = str(results.without_places(reason, places.words))
-    failed = _result(job, state="failed", reason=reason, seconds={"total": round(watch.seconds(), 1)},
-                     peak_mib=watch.peak_mib())  # fmt: skip
+    failed = _result(
+        job, state="failed", reason=reason, seconds={"total": round(watch.seconds(), 1)}, peak_mib=watch.peak_mib()
+    )
     if not (path.exists() and results.read(path).state == "done"):  # a good result is not lost to a failure
         results.write(failed, path)
     return "failed", reason

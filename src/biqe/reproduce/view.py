@@ -98,10 +98,7 @@ class Lone:
 def view(table: Table, results: Iterable[Result], *, quick: bool | None = None) -> View:
     """The table with all results of it; ``quick`` chooses real or quick ones alone."""
     own = [r for r in results if r.table == table.name and (quick is None or r.quick == quick)]
-    return View(
-        table,
-        tuple(_block(recipe, [r for r in own if r.recipe == recipe.name]) for recipe in table.recipes),
-    )
+    return View(table, tuple(_block(recipe, [r for r in own if r.recipe == recipe.name]) for recipe in table.recipes))
 
 
 def views(folder: Path, *, quick: bool | None = None) -> tuple[list[View], list[Lone]]:

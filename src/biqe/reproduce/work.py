@@ -187,8 +187,10 @@ def _rank_questions(model: QueryModel, questions: ShapedQueries, opened: OpenBen
 def _targets(job: Job, opened: OpenBenchmark) -> QuerySet:
     queries = opened.queries(job.split)
     if isinstance(queries, ShapedQueries):
-        raise InvalidOption(f"job {job.recipe.job} needs queries with several targets; {opened.name} has none",
-                            hint="name a CQ or Paths benchmark in the recipe")  # fmt: skip
+        raise InvalidOption(
+            f"job {job.recipe.job} needs queries with several targets; {opened.name} has none",
+            hint="name a CQ or Paths benchmark in the recipe",
+        )
     return queries if job.sample is None else sample(queries, job.sample)
 
 

@@ -87,9 +87,15 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
             table = await protocol.found(asked, time.monotonic() + limits.seconds)
             known = ("known",) * len(table.rows)
             found = TermTable(
-                question.query, table.variables, table.rows, known, table.holds, table.complete,
-                seconds=time.perf_counter() - start, note=table.note,
-            )  # fmt: skip
+                question.query,
+                table.variables,
+                table.rows,
+                known,
+                table.holds,
+                table.complete,
+                seconds=time.perf_counter() - start,
+                note=table.note,
+            )
         else:
             if question.mode != "known":
                 measure.refuse_long_question(question.query)
@@ -120,8 +126,11 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
         protocol.refuse_changes(request)
         media_type = requests.media_type(request.headers)
         if media_type not in MEDIA_TYPES:
-            raise RequestRefused(f"a file of this type is not read. Got {media_type[:60] or 'no Content-Type'!r}",
-                                 hint=f"send one of {', '.join(MEDIA_TYPES)}", status=415)  # fmt: skip
+            raise RequestRefused(
+                f"a file of this type is not read. Got {media_type[:60] or 'no Content-Type'!r}",
+                hint=f"send one of {', '.join(MEDIA_TYPES)}",
+                status=415,
+            )
         try:
             receipt = await engine.update(Upload(await request.body(), media_type), deadline=limits.seconds)
         except UnreadableFile as error:
@@ -171,8 +180,11 @@ def _refuse_other_types(request: Request) -> None:
     """RequestRefused (415) for a body that is not JSON."""
     media_type = requests.media_type(request.headers)
     if media_type != JSON and not (media_type.startswith("application/") and media_type.endswith("+json")):
-        raise RequestRefused(f"a body of this type is not read. Got {media_type[:60] or 'no Content-Type'!r}",
-                             hint=f"send {JSON}", status=415)  # fmt: skip
+        raise RequestRefused(
+            f"a body of this type is not read. Got {media_type[:60] or 'no Content-Type'!r}",
+            hint=f"send {JSON}",
+            status=415,
+        )
 
 
 def _graph(engine: Engine, config: ServeConfig) -> schemas.GraphOut:
@@ -203,6 +215,10 @@ def _model(name: str, folder: Path, is_default: bool) -> schemas.ModelOut:
         is_calibrated = False
     said = ", ".join(f"{trained[key]}" for key in ("budget",) if key in trained) or None
     return schemas.ModelOut(
-        name=name, kind=str(manifest.get("model", "model")), trained=said, metrics=metrics,
-        calibrated=is_calibrated, default=is_default,
-    )  # fmt: skip
+        name=name,
+        kind=str(manifest.get("model", "model")),
+        trained=said,
+        metrics=metrics,
+        calibrated=is_calibrated,
+        default=is_default,
+    )

@@ -43,9 +43,15 @@ def build(engine: Engine, config: ServeConfig, *, page: Sequence[BaseRoute] = ()
     numbers = Numbers(engine)
     protocol = Protocol(engine, config)
     app = FastAPI(
-        title="biqe", version=__version__, description=ABOUT, openapi_url="/api/openapi.json", docs_url=None,
-        redoc_url=None, lifespan=_lifespan(engine, log), telemetry=telemetry.settings(config.telemetry),
-    )  # fmt: skip
+        title="biqe",
+        version=__version__,
+        description=ABOUT,
+        openapi_url="/api/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_lifespan(engine, log),
+        telemetry=telemetry.settings(config.telemetry),
+    )
     openapi.document(app)
     openapi.add_protocol(app, protocol)
     app.include_router(api.router(engine, config, protocol))
@@ -55,8 +61,8 @@ def build(engine: Engine, config: ServeConfig, *, page: Sequence[BaseRoute] = ()
     guarded: ASGIApp = Guard(app, config, tokens)
     if config.cors:
         guarded = CORSMiddleware(
-            guarded, allow_origins=config.cors, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=TOLD,
-        )  # fmt: skip
+            guarded, allow_origins=config.cors, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=TOLD
+        )
     return Observe(Squeeze(guarded), numbers, log)
 
 
@@ -130,7 +136,11 @@ def _add_refusals(app: FastAPI) -> None:
         headers = dict(error.headers or {})
         if error.status_code == 405:
             # Of one address with several routes, the router tells the methods of the first.
-            methods = {method for route in app.routes if getattr(route, "path", None) == request.scope["path"]
-                       for method in getattr(route, "methods", None) or ()}  # fmt: skip
+            methods = {
+                method
+                for route in app.routes
+                if getattr(route, "path", None) == request.scope["path"]
+                for method in getattr(route, "methods", None) or ()
+            }
             headers["Allow"] = ", ".join(sorted(methods)) or headers.get("Allow", "")
         return refused(request, RequestRefused(message, status=error.status_code, headers=headers))

@@ -19,9 +19,15 @@ VOID = "http://rdfs.org/ns/void#"
 FORMATS = "http://www.w3.org/ns/formats/"
 RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 RESULT_FORMATS = (
-    "SPARQL_Results_JSON", "SPARQL_Results_XML", "SPARQL_Results_CSV", "SPARQL_Results_TSV",
-    "Turtle", "N-Triples", "RDF_XML", "JSON-LD",
-)  # fmt: skip
+    "SPARQL_Results_JSON",
+    "SPARQL_Results_XML",
+    "SPARQL_Results_CSV",
+    "SPARQL_Results_TSV",
+    "Turtle",
+    "N-Triples",
+    "RDF_XML",
+    "JSON-LD",
+)
 _RDF = {"turtle": "TURTLE", "nt": "N_TRIPLES", "rdf": "RDF_XML", "jsonld": "JSON_LD"}
 
 

@@ -48,8 +48,14 @@ def write_answer(found: Any) -> bytes:
         # Each different term once, and numbers.
         numbers: dict[Term | None, int] = {}
         cells = [numbers.setdefault(term, len(numbers)) for row in found.rows for term in row]
-        return _message(kind="rows", variables=found.variables, terms=list(numbers), cells=cells,
-                        count=len(found.rows), complete=found.complete)  # fmt: skip
+        return _message(
+            kind="rows",
+            variables=found.variables,
+            terms=list(numbers),
+            cells=cells,
+            count=len(found.rows),
+            complete=found.complete,
+        )
     from pyoxigraph import RdfFormat, serialize
 
     return _message(kind="triples", body=serialize(found, format=RdfFormat.N_TRIPLES) or b"")

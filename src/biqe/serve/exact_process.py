@@ -117,8 +117,10 @@ class ExactService:
             # among sessions first (autogroup), and children beside busy workers hardly got any of them.
             process = subprocess.Popen(
                 [sys.executable, "-m", "biqe.serve.exact_process", self.address, *self._source, str(self._memory)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                process_group=0,
+            )
             self._process = process
             assert process.stdin is not None and process.stdout is not None
             # Its standard input stays open: when this process ends, the service reads its end and follows.

@@ -23,9 +23,13 @@ Used = tuple[NDArray[np.bool_], NDArray[np.bool_]]
 
 
 def completions(
-    text: str, kind: str, limit: int, prefixes: Mapping[str, str] | None, vocabulary: Vocabulary,
+    text: str,
+    kind: str,
+    limit: int,
+    prefixes: Mapping[str, str] | None,
+    vocabulary: Vocabulary,
     used: Used | None = None,
-) -> list[out.Completion]:  # fmt: skip
+) -> list[out.Completion]:
     """Ways to finish a word with names of this graph, by name or by label; only with those that are in use."""
     if kind == "prefix":
         known = {"": "", **(prefixes or {})}
@@ -77,9 +81,13 @@ def short(name: str, prefixes: Mapping[str, str] | None) -> str:
 
 
 def graph_facts(
-    graph: Graph, name: str, prefixes: Mapping[str, str] | None, version: int | str | None, live: bool,
+    graph: Graph,
+    name: str,
+    prefixes: Mapping[str, str] | None,
+    version: int | str | None,
+    live: bool,
     used: Used | None = None,
-) -> out.GraphOut:  # fmt: skip
+) -> out.GraphOut:
     """Counts, relations with their frequencies, and queries to begin with."""
     counts = np.bincount(graph.triples[:, 1], minlength=graph.relation_count) if len(graph.triples) else None
     relations = [
@@ -105,10 +113,12 @@ def examples(graph: Graph, prefixes: tuple[tuple[str, str], ...]) -> list[out.Ex
 
 
 PAPER = (
-    ("Cities on rivers that flow through Germany and France",
-     "SELECT ?river ?city WHERE {\n  ?river :flows_through :Germany, :France .\n  ?city :located_on ?river\n}"),
+    (
+        "Cities on rivers that flow through Germany and France",
+        "SELECT ?river ?city WHERE {\n  ?river :flows_through :Germany, :France .\n  ?city :located_on ?river\n}",
+    ),
     ("Cities on the Rhine", "SELECT ?city WHERE { ?city :located_on :Rhine }"),
-)  # fmt: skip
+)
 
 
 def _found_examples(graph: Graph, prefixes: Mapping[str, str]) -> Iterator[out.Example]:

@@ -115,11 +115,19 @@ class _Finder:
             return None
         iri = at + 2 if self._is(at + 1, "SILENT") else at + 1
         if self._iri(iri).partition("?")[0] != PREDICT:
-            raise syntax_error(self.scanned, self.words[at].start, f"SERVICE is answered for <{PREDICT}> alone",
-                               hint=f"no other server is asked; <{PREDICT}> asks the model here")  # fmt: skip
+            raise syntax_error(
+                self.scanned,
+                self.words[at].start,
+                f"SERVICE is answered for <{PREDICT}> alone",
+                hint=f"no other server is asked; <{PREDICT}> asks the model here",
+            )
         if iri + 1 >= len(self.words) or self.words[iri + 1].text != "{":
-            raise syntax_error(self.scanned, self.words[iri].start, "a predict block is a group in braces",
-                               hint=f"write SERVICE <{PREDICT}> {{ ... }}")  # fmt: skip
+            raise syntax_error(
+                self.scanned,
+                self.words[iri].start,
+                "a predict block is a group in braces",
+                hint=f"write SERVICE <{PREDICT}> {{ ... }}",
+            )
         return iri, iri + 1
 
     def _iri(self, at: int) -> str:
@@ -146,8 +154,12 @@ class _Finder:
         inside = range(brace + 1, end)
         for at in inside:
             if self._is(at, "SERVICE"):
-                raise syntax_error(self.scanned, self.words[at].start, "a predict block holds no other SERVICE",
-                                   hint="put the two blocks beside each other")  # fmt: skip
+                raise syntax_error(
+                    self.scanned,
+                    self.words[at].start,
+                    "a predict block holds no other SERVICE",
+                    hint="put the two blocks beside each other",
+                )
         renamed, binds = self._renamed(inside)
         extra = dict(renamed)
         mentioned = {word.text[1:] for word in self.words if word.kind == "variable"}
@@ -227,8 +239,12 @@ class _Finder:
         options: dict[str, Any] = {"mode": "both"}
         for name, value in parse_qsl(self._iri(iri).partition("?")[2], keep_blank_values=True):
             if name not in OPTIONS:
-                raise syntax_error(self.scanned, self.words[iri].start, f"a predict block has no option {name!r}",
-                                   hint=f"it has {', '.join(OPTIONS)}")  # fmt: skip
+                raise syntax_error(
+                    self.scanned,
+                    self.words[iri].start,
+                    f"a predict block has no option {name!r}",
+                    hint=f"it has {', '.join(OPTIONS)}",
+                )
             try:
                 options[name.replace("-", "_")] = OPTIONS[name](value)
             except ValueError:
@@ -265,8 +281,10 @@ def _values(answers: Answers | TermTable, extra: dict[str, str]) -> str:
     table = table_of(answers, wanted)
     if table.holds is not None:
         if wanted:
-            raise UnsupportedQuery("a predict block without variables is true or false, and has no rows to tell of",
-                                   hint="name at least one variable in the block")  # fmt: skip
+            raise UnsupportedQuery(
+                "a predict block without variables is true or false, and has no rows to tell of",
+                hint="name at least one variable in the block",
+            )
         return " " if table.holds else "FILTER(false)"
     own = table.variables[: len(table.variables) - len(wanted)]
     head = " ".join(f"?{name}" for name in [*own, *(extra[name] for name in wanted)])
@@ -279,6 +297,8 @@ def _written(term: Term | None) -> str:
     if term is None:
         return "UNDEF"
     if term.kind == "bnode":
-        raise UnsupportedQuery(f"a predict block found {term.value}, which a query cannot name, so it cannot be joined",
-                               hint="give what has no name an IRI before it is imported")  # fmt: skip
+        raise UnsupportedQuery(
+            f"a predict block found {term.value}, which a query cannot name, so it cannot be joined",
+            hint="give what has no name an IRI before it is imported",
+        )
     return str(node(term))

@@ -95,8 +95,9 @@ class Guard:
         limits = self.config.limits
         line = len(scope.get("raw_path") or b"") + len(scope["query_string"])
         if line > limits.header:
-            raise RequestRefused(f"the address is longer than {limits.header:,} bytes", status=414,
-                                 hint="send the query by POST")  # fmt: skip
+            raise RequestRefused(
+                f"the address is longer than {limits.header:,} bytes", status=414, hint="send the query by POST"
+            )
         if line + sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > limits.header:
             raise RequestRefused(f"the headers are longer than {limits.header:,} bytes", status=431)
 

@@ -82,9 +82,12 @@ class Numbers:
             "biqe_requests", "Requests that were answered", ["path", "method", "status"], registry=registry
         )
         self.seconds = Histogram(
-            "biqe_request_seconds", "Time from a request's first byte to its answer's last", ["path", "mode"],
-            buckets=SECONDS, registry=registry,
-        )  # fmt: skip
+            "biqe_request_seconds",
+            "Time from a request's first byte to its answer's last",
+            ["path", "mode"],
+            buckets=SECONDS,
+            registry=registry,
+        )
         self.running = Gauge(
             "biqe_requests_running", "Requests that are being answered", registry=registry, multiprocess_mode="livesum"
         )
@@ -93,9 +96,12 @@ class Numbers:
         )
         self.rows = Counter("biqe_rows", "Rows that went out", ["mode"], registry=registry)
         self.model = Gauge(
-            "biqe_model_info", "1 for the model that predicts", ["model", "graph"], registry=registry,
+            "biqe_model_info",
+            "1 for the model that predicts",
+            ["model", "graph"],
+            registry=registry,
             multiprocess_mode="max",
-        )  # fmt: skip
+        )
         self.facts: dict[str, Gauge] = {}
         self.model.labels(next(iter(engine.kb.models), "none"), Path(engine.kb.name).name).set(1)
 
@@ -111,9 +117,12 @@ class Numbers:
     def _fact(self, name: str, labels: list[str]) -> Gauge:
         if name not in self.facts:
             self.facts[name] = Gauge(
-                f"biqe_engine_{re.sub(r'[^a-z0-9_]', '_', name.lower())}", f"The engine's {name.replace('_', ' ')}",
-                labels, registry=self.registry, multiprocess_mode="livesum",
-            )  # fmt: skip
+                f"biqe_engine_{re.sub(r'[^a-z0-9_]', '_', name.lower())}",
+                f"The engine's {name.replace('_', ' ')}",
+                labels,
+                registry=self.registry,
+                multiprocess_mode="livesum",
+            )
         return self.facts[name]
 
     def page(self) -> tuple[bytes, str]:

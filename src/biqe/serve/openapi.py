@@ -51,20 +51,35 @@ def add_protocol(app: FastAPI, protocol: Protocol) -> None:
     receipt = {"application/json": {"schema": {"type": "object"}}}
     changed: dict[int | str, dict[str, Any]] = {200: {"description": "What changed.", "content": receipt}}
 
-    @app.get("/sparql", operation_id="sparql_get", response_class=Response, responses=found | more,
-             openapi_extra={"parameters": _parameters("query")})  # fmt: skip
+    @app.get(
+        "/sparql",
+        operation_id="sparql_get",
+        response_class=Response,
+        responses=found | more,
+        openapi_extra={"parameters": _parameters("query")},
+    )
     async def sparql_get(request: Request) -> Response:
         """Answer a query; without one, describe the service."""
         return await protocol.sparql(request)
 
-    @app.post("/sparql", operation_id="sparql_post", response_class=Response, responses=found | more,
-              openapi_extra={"parameters": _parameters(), "requestBody": _body("query", "update")})  # fmt: skip
+    @app.post(
+        "/sparql",
+        operation_id="sparql_post",
+        response_class=Response,
+        responses=found | more,
+        openapi_extra={"parameters": _parameters(), "requestBody": _body("query", "update")},
+    )
     async def sparql_post(request: Request) -> Response:
         """Answer a query, or take an update."""
         return await protocol.sparql(request)
 
-    @app.post("/update", operation_id="update", response_class=Response, responses=changed | more,
-              openapi_extra={"requestBody": _body("update")})  # fmt: skip
+    @app.post(
+        "/update",
+        operation_id="update",
+        response_class=Response,
+        responses=changed | more,
+        openapi_extra={"requestBody": _body("update")},
+    )
     async def update(request: Request) -> Response:
         """Take an update."""
         return await protocol.update(request)
@@ -86,10 +101,7 @@ def _parameters(*first: str) -> list[dict[str, Any]]:
 def _body(*fields: str) -> dict[str, Any]:
     form = {"type": "object", "properties": {name: {"type": "string"} for name in fields}}
     types = {"query": requests.QUERY_TYPE, "update": requests.UPDATE_TYPE}
-    return {
-        "required": True,
-        "content": {requests.FORM: {"schema": form}, **{types[name]: _TEXT for name in fields}},
-    }
+    return {"required": True, "content": {requests.FORM: {"schema": form}, **{types[name]: _TEXT for name in fields}}}
 
 
 def document(app: FastAPI) -> None:

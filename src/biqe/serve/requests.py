@@ -129,8 +129,9 @@ def _fields(data: bytes) -> dict[str, str]:
     fields: dict[str, str] = {}
     for name, value in pairs:
         if name in DATASET and not (value in DEFAULT_GRAPHS and "named" not in name):
-            raise RequestRefused(f"{name} is not taken: this endpoint holds one graph. Got {value[:60]!r}",
-                                 hint=f"leave {name} out")  # fmt: skip
+            raise RequestRefused(
+                f"{name} is not taken: this endpoint holds one graph. Got {value[:60]!r}", hint=f"leave {name} out"
+            )
         if name in fields and name in (QUERY, UPDATE, *OWN):
             raise RequestRefused(f"{name!r} is given more than once", hint="give it once")
         fields[name] = value
@@ -143,8 +144,9 @@ def media_type(headers: Mapping[str, str]) -> str:
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset" and not _is_utf8(value.strip().strip('"')):
-            raise RequestRefused(f"bodies are read as UTF-8 only. Got charset {value[:40]!r}",
-                                 hint="write UTF-8", status=415)  # fmt: skip
+            raise RequestRefused(
+                f"bodies are read as UTF-8 only. Got charset {value[:40]!r}", hint="write UTF-8", status=415
+            )
     return found.lower()
 
 
@@ -160,8 +162,12 @@ def refuse_update_as_query(text: str) -> None:
     scanned = scan(text)
     for word in scanned.words[Prologue.of(scanned.words).end :][:1]:
         if word.kind == "keyword" and word.text.upper() in CHANGES:
-            raise syntax_error(scanned, word.start, f"{word.text.upper()} is an update, not a query",
-                               hint="send it by POST to /update, as the field 'update' of a form")  # fmt: skip
+            raise syntax_error(
+                scanned,
+                word.start,
+                f"{word.text.upper()} is an update, not a query",
+                hint="send it by POST to /update, as the field 'update' of a form",
+            )
 
 
 def _merge(first: dict[str, str], second: dict[str, str]) -> dict[str, str]:

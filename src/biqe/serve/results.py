@@ -185,6 +185,10 @@ def write_triples(table: Table, form: str) -> bytes:
     from pyoxigraph import RdfFormat, Triple, serialize
 
     triples = [Triple(*(node(term) for term in row if term is not None)) for row in table.rows]
-    chosen = {"turtle": RdfFormat.TURTLE, "nt": RdfFormat.N_TRIPLES, "rdf": RdfFormat.RDF_XML,
-              "jsonld": RdfFormat.JSON_LD}[form]  # fmt: skip
+    chosen = {
+        "turtle": RdfFormat.TURTLE,
+        "nt": RdfFormat.N_TRIPLES,
+        "rdf": RdfFormat.RDF_XML,
+        "jsonld": RdfFormat.JSON_LD,
+    }[form]
     return serialize(triples, format=chosen) or b""

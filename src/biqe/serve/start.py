@@ -87,8 +87,10 @@ def check_live(kb: KnowledgeBase, folder: Path | None, *, read_only: bool) -> No
     refuse_taken(place)
     parent = next(above for above in place.absolute().parents if above.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
-        raise RunFailed(f"{place} cannot be made: nothing can be written to {parent}",
-                        hint="choose another place with --live, or --read-only to keep no changes")  # fmt: skip
+        raise RunFailed(
+            f"{place} cannot be made: nothing can be written to {parent}",
+            hint="choose another place with --live, or --read-only to keep no changes",
+        )
 
 
 def _live_folder(kb: KnowledgeBase, folder: Path | None, read_only: bool) -> Path | None:

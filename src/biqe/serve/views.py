@@ -56,9 +56,7 @@ def _row(found: Answers, row: Any, vocabulary: Vocabulary) -> out.Row:
         for link in row.missing
     ]
     values = [entity_value(id_, vocabulary) for id_ in row.ids]
-    return out.Row(
-        values=values, probability=row.probability, status=row.status, missing=missing, index=row.number
-    )  # fmt: skip
+    return out.Row(values=values, probability=row.probability, status=row.status, missing=missing, index=row.number)
 
 
 def _of_terms(found: TermTable, page: list[Any], total: int, vocabulary: Vocabulary) -> out.AskOut:
@@ -69,10 +67,13 @@ def _of_terms(found: TermTable, page: list[Any], total: int, vocabulary: Vocabul
         rows=[
             out.Row(
                 values=[term_value(term, vocabulary) for term in row.terms.values()],
-                probability=row.probability, status=row.status, missing=[], index=row.number,
+                probability=row.probability,
+                status=row.status,
+                missing=[],
+                index=row.number,
             )
             for row in page
-        ],  # fmt: skip
+        ],
         total=total,
         known=known,
         predicted=len(found) - known,
@@ -83,7 +84,7 @@ def _of_terms(found: TermTable, page: list[Any], total: int, vocabulary: Vocabul
         notes=[found.note] if found.note else [],
         form=form,
         truncated=is_cut(found) or total < len(found),
-    )  # fmt: skip
+    )
 
 
 def entity_value(entity: int, vocabulary: Vocabulary) -> out.Value:

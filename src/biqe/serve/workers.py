@@ -98,8 +98,9 @@ class Supervisor:
                 failures = failures + 1 if time.monotonic() - start < STABLE else 0
                 self.tell("worker ended", worker=number, process=pid, code=os.waitstatus_to_exitcode(status))
                 if failures >= ATTEMPTS:
-                    raise RunFailed(f"{failures} workers in a row ended within {STABLE:g} s of their start",
-                                    hint="the log says why")  # fmt: skip
+                    raise RunFailed(
+                        f"{failures} workers in a row ended within {STABLE:g} s of their start", hint="the log says why"
+                    )
                 # The first is replaced at once, later ones more and more slowly.
                 time.sleep(0.2 * max(0, failures - 1) ** 2)
                 self._fork(number)

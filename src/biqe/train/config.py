@@ -93,13 +93,15 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         if (self.minutes is None) == (self.epochs is None):
-            raise InvalidOption("a run needs either 'minutes' or 'epochs', not both and not neither",
-                                hint="for example --minutes 10")  # fmt: skip
+            raise InvalidOption(
+                "a run needs either 'minutes' or 'epochs', not both and not neither", hint="for example --minutes 10"
+            )
         for name in ("minutes", "epochs", "learning_rate", "clip", "checkpoint_minutes", "rank_timeout"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise InvalidOption(f"{name!r} must be above 0. Got {value}",
-                                    hint=_range_hint(name, "a number above 0"))  # fmt: skip
+                raise InvalidOption(
+                    f"{name!r} must be above 0. Got {value}", hint=_range_hint(name, "a number above 0")
+                )
         for name, allowed in (
             ("clock", ("wall", "processor")),
             ("answers", ("one", "all")),
@@ -107,8 +109,10 @@ class TrainConfig:
             ("optimizer", ("adamw", "adagrad")),
         ):
             if getattr(self, name) not in allowed:
-                raise InvalidOption(f"{name!r} must be {' or '.join(allowed)}. Got {getattr(self, name)!r}",
-                                    hint=_range_hint(name, f"one of {', '.join(allowed)}"))  # fmt: skip
+                raise InvalidOption(
+                    f"{name!r} must be {' or '.join(allowed)}. Got {getattr(self, name)!r}",
+                    hint=_range_hint(name, f"one of {', '.join(allowed)}"),
+                )
         for name in (
             "batch_tokens",
             "batch_queries",
@@ -119,8 +123,10 @@ class TrainConfig:
             "negatives",
         ):
             if getattr(self, name) < 1:
-                raise InvalidOption(f"{name!r} must be at least 1. Got {getattr(self, name)}",
-                                    hint=_range_hint(name, "a whole number from 1 up"))  # fmt: skip
+                raise InvalidOption(
+                    f"{name!r} must be at least 1. Got {getattr(self, name)}",
+                    hint=_range_hint(name, "a whole number from 1 up"),
+                )
         for name in (
             "triples",
             "paths",
@@ -134,35 +140,47 @@ class TrainConfig:
             "links_minutes",
         ):
             if getattr(self, name) < 0:
-                raise InvalidOption(f"{name!r} must not be negative. Got {getattr(self, name)}",
-                                    hint=_range_hint(name, "a number from 0 up"))  # fmt: skip
+                raise InvalidOption(
+                    f"{name!r} must not be negative. Got {getattr(self, name)}",
+                    hint=_range_hint(name, "a number from 0 up"),
+                )
         for name, most in (("seed", MOST_SEED), ("threads", MOST_THREADS)):
             if getattr(self, name) > most:
-                raise InvalidOption(f"{name!r} must be at most {most:,}. Got {getattr(self, name):,}",
-                                    hint=_range_hint(name, f"a whole number from 0 to {most}"))  # fmt: skip
+                raise InvalidOption(
+                    f"{name!r} must be at most {most:,}. Got {getattr(self, name):,}",
+                    hint=_range_hint(name, f"a whole number from 0 to {most}"),
+                )
         for name in ("inverse_share", "hide_share", "reveal_share"):
             if not 0.0 <= getattr(self, name) <= 1.0:
-                raise InvalidOption(f"{name!r} must be in [0, 1]. Got {getattr(self, name)}",
-                                    hint=_range_hint(name, "a share from 0 to 1"))  # fmt: skip
+                raise InvalidOption(
+                    f"{name!r} must be in [0, 1]. Got {getattr(self, name)}",
+                    hint=_range_hint(name, "a share from 0 to 1"),
+                )
         for name in ("label_smoothing", "average"):
             if not 0.0 <= getattr(self, name) < 1.0:
-                raise InvalidOption(f"{name!r} must be in [0, 1). Got {getattr(self, name)}",
-                                    hint=_range_hint(name, "a share from 0 up to, but not, 1"))  # fmt: skip
+                raise InvalidOption(
+                    f"{name!r} must be in [0, 1). Got {getattr(self, name)}",
+                    hint=_range_hint(name, "a share from 0 up to, but not, 1"),
+                )
         if self.hide_share + self.reveal_share > 1.0:
-            raise InvalidOption("'hide_share' and 'reveal_share' must not exceed 1 together. "
-                                f"Got {self.hide_share} and {self.reveal_share}",
-                                hint="they are shares of the same queries, such as 0.1 and 0.1")  # fmt: skip
+            raise InvalidOption(
+                "'hide_share' and 'reveal_share' must not exceed 1 together. "
+                f"Got {self.hide_share} and {self.reveal_share}",
+                hint="they are shares of the same queries, such as 0.1 and 0.1",
+            )
         if self.links_minutes and (self.minutes is None or self.links_minutes >= self.minutes):
             length = f"{self.epochs:g} epochs" if self.minutes is None else f"{self.minutes:g} minutes"
-            raise InvalidOption("'links_minutes' must be less than the minutes of the run. "
-                                f"Got {self.links_minutes:g} of {length}",
-                                hint="--minutes 60 --links-minutes 10 trains a link predictor for 10 minutes, then the "
-                                "model for 50")  # fmt: skip
+            raise InvalidOption(
+                f"'links_minutes' must be less than the minutes of the run. Got {self.links_minutes:g} of {length}",
+                hint="--minutes 60 --links-minutes 10 trains a link predictor for 10 minutes, then the model for 50",
+            )
         for item in fields(self):
             value = getattr(self, item.name)
             if isinstance(value, float) and not isfinite(value):
-                raise InvalidOption(f"{item.name!r} must be a finite number. Got {value}",
-                                    hint=_range_hint(item.name, "a finite number"))  # fmt: skip
+                raise InvalidOption(
+                    f"{item.name!r} must be a finite number. Got {value}",
+                    hint=_range_hint(item.name, "a finite number"),
+                )
 
 
 _OPTIONS = ("minutes", "links_minutes", "epochs", "seed", "threads", "softmax", "negatives")

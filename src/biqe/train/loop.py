@@ -106,8 +106,14 @@ def train(
 
     def report(fraction: float) -> None:
         """Tell what the steps since the last report were like."""
-        facts = {"step": place.step, "epoch": place.epoch, "seconds": round(clock.seconds(), 1),
-                 "fraction": round(fraction, 4), **clock.rates(), "resident_mib": resident_bytes() >> 20}  # fmt: skip
+        facts = {
+            "step": place.step,
+            "epoch": place.epoch,
+            "seconds": round(clock.seconds(), 1),
+            "fraction": round(fraction, 4),
+            **clock.rates(),
+            "resident_mib": resident_bytes() >> 20,
+        }
         run.log("steps", **facts)
         listener.stepped(fraction, facts)
 
@@ -143,8 +149,14 @@ def train(
             place.best, place.since_best = chosen_by, 0
             result.metrics = metrics
             keep({**judged.state_dict(), **averaged}, {"step": place.step, "epoch": place.epoch, **metrics})
-        facts = {"step": place.step, "epoch": place.epoch, "seconds": round(clock.seconds(), 1),
-                 "fraction": round(fraction, 4), **metrics, "best": place.best}  # fmt: skip
+        facts = {
+            "step": place.step,
+            "epoch": place.epoch,
+            "seconds": round(clock.seconds(), 1),
+            "fraction": round(fraction, 4),
+            **metrics,
+            "best": place.best,
+        }
         run.log("validation", **facts)
         listener.validated(facts)
         return not config.patience or place.since_best < config.patience
@@ -158,8 +170,13 @@ def train(
             epoch = stream.epoch(place.epoch)
             for queries, batch in epoch.from_batch(place.batch):
                 if ranks.several:
-                    pulse = ranks.pulse(predictions=model.predictions(batch), queries=queries, seconds=clock.live(),
-                                        stop=stop.asked, save=clock.save_due(config))  # fmt: skip
+                    pulse = ranks.pulse(
+                        predictions=model.predictions(batch),
+                        queries=queries,
+                        seconds=clock.live(),
+                        stop=stop.asked,
+                        save=clock.save_due(config),
+                    )
                     clock.agree(pulse.seconds)
                 else:
                     pulse = None
@@ -195,8 +212,13 @@ def train(
     finally:
         stop.restore()
         torch.set_flush_denormal(False)
-    run.log("ended", reason=result.reason, step=place.step, seconds=round(clock.seconds(), 1),
-            peak_resident_mib=peak_resident_bytes() >> 20)  # fmt: skip
+    run.log(
+        "ended",
+        reason=result.reason,
+        step=place.step,
+        seconds=round(clock.seconds(), 1),
+        peak_resident_mib=peak_resident_bytes() >> 20,
+    )
     return result
 
 
@@ -252,9 +274,11 @@ def _step(
         optimizer.zero_grad(set_to_none=False)
         loss, norm = replicas.backward(batch, config.label_smoothing, pulse.share, config.clip)
     if not torch.isfinite(norm):
-        raise RunFailed(f"the loss is no longer a number at step {place.step:,} (rate {rate:.2g})",
-                        hint="start a new run with a lower rate, -O learning_rate=VALUE; going on with this one "
-                        "leads to the same step")  # fmt: skip
+        raise RunFailed(
+            f"the loss is no longer a number at step {place.step:,} (rate {rate:.2g})",
+            hint="start a new run with a lower rate, -O learning_rate=VALUE; going on with this one "
+            "leads to the same step",
+        )
     average.before_step()
     optimizer.step()
     # Early weights are forgotten quickly, so that the average is worth validating from the start.

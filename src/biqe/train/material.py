@@ -56,8 +56,10 @@ def open_material(
         record = {"path": str(folder.resolve()), "recipe": mined.config.recipe, "seed": mined.config.seed}
         return Material(mined.queries.get("train"), mined.queries.get("valid"), "cq", record)
     if not is_named:
-        raise UnknownName(f"{query_set} is neither the folder of a query set nor a benchmark",
-                          hint="see the benchmarks with: biqe benchmarks; make a set with: biqe mine")  # fmt: skip
+        raise UnknownName(
+            f"{query_set} is neither the folder of a query set nor a benchmark",
+            hint="see the benchmarks with: biqe benchmarks; make a set with: biqe mine",
+        )
     opened = benchmarks.open(str(query_set), data=None if data is None else Path(data), splits=splits)
     record = {
         "benchmark": opened.name,

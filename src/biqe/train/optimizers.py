@@ -107,9 +107,7 @@ class RowAdagrad(torch.optim.Adagrad):
         return super().step(closure)
 
 
-def _sparse(
-    optimizer: torch.optim.Optimizer,
-) -> list[tuple[dict[str, Any], torch.Tensor, torch.Tensor, torch.Tensor]]:
+def _sparse(optimizer: torch.optim.Optimizer) -> list[tuple[dict[str, Any], torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Group, weight, rows and gradient of these rows, of all weights with sparse gradients, which lose them."""
     found = []
     for group in optimizer.param_groups:

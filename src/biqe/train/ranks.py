@@ -85,10 +85,7 @@ class Ranks:
         with exchange("gathering what the ranks say"):
             all_gather(heard, padded)
         parts = heard.view(self.world, longest)
-        return [
-            json.loads(bytes(part[: int(row[0])].tolist()))
-            for part, row in zip(parts, lengths, strict=True)
-        ]  # fmt: skip
+        return [json.loads(bytes(part[: int(row[0])].tolist())) for part, row in zip(parts, lengths, strict=True)]
 
     def table(self, numbers: Sequence[float]) -> list[list[float]]:
         """Numbers of each rank, as many on each, in their order."""

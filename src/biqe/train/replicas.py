@@ -39,9 +39,7 @@ class Replicas:
             for name in self._sparse:
                 dist.broadcast(weights[name].detach(), 0)
             self._parallel = DistributedDataParallel(
-                module,
-                gradient_as_bucket_view=True,
-                find_unused_parameters=not model.uses_all_weights,
+                module, gradient_as_bucket_view=True, find_unused_parameters=not model.uses_all_weights
             )
         self._parallel.register_comm_hook(None, _added_up)
 

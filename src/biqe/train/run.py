@@ -112,8 +112,9 @@ class Run:
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
-            raise UnreadableFile(f"{folder} is not a run folder: it has no run.json",
-                                 hint="a run is made by: biqe train GRAPH --out RUN") from error  # fmt: skip
+            raise UnreadableFile(
+                f"{folder} is not a run folder: it has no run.json", hint="a run is made by: biqe train GRAPH --out RUN"
+            ) from error
         except (OSError, ValueError) as error:
             raise UnreadableFile(f"{path} cannot be read: {error}") from error
         if not isinstance(record, dict) or record.get("format") != FORMAT:
@@ -141,8 +142,9 @@ class Run:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise RunFailed(f"another process is training in {self.folder}",
-                                hint="wait for it, or stop it first") from error  # fmt: skip
+                raise RunFailed(
+                    f"another process is training in {self.folder}", hint="wait for it, or stop it first"
+                ) from error
             yield
 
     def log(self, event: str, **facts: Any) -> None:
@@ -154,8 +156,10 @@ class Run:
             with open(self.folder / "trace.jsonl", "a", encoding="utf-8") as file:
                 file.write(line + "\n")
         except OSError as error:
-            raise RunFailed(f"cannot write the trace of {self.folder}: {error.strerror or error}",
-                            hint="free some space, then continue with --resume") from error  # fmt: skip
+            raise RunFailed(
+                f"cannot write the trace of {self.folder}: {error.strerror or error}",
+                hint="free some space, then continue with --resume",
+            ) from error
 
     def trace(self) -> list[dict[str, Any]]:
         """Events in order. A last line cut short by a kill is left out."""

@@ -107,8 +107,10 @@ def start(
         fresh = _build(model, options(splits), splits, start_from, continues)
         material = None if query_set is None else open_material(query_set, splits, data)
         if not train_config.online and material is None:
-            raise EmptyResult("fixed training queries need a query set",
-                              hint="name one with --set, or leave out --fixed to mine online")  # fmt: skip
+            raise EmptyResult(
+                "fixed training queries need a query set",
+                hint="name one with --set, or leave out --fixed to mine online",
+            )
         return place, splits, fresh, material, _validation(splits, material, train_config, ranks)
 
     with joined(train_config.rank_timeout) as ranks, ExitStack() as held:
@@ -191,8 +193,10 @@ def resume(
             begin = [run.record.get(name) if newest is None else None for name in ("start_from", "continues")]
             model = _build(run.record["model"], run.record["model_config"], splits, *begin)
             if newest is not None and checkpoint.read_place(newest).finished and not restarted():
-                raise RunFailed(f"{folder} has finished; there is nothing to resume",
-                                hint=f"evaluate it with: biqe evaluate {folder} --set SET")  # fmt: skip
+                raise RunFailed(
+                    f"{folder} has finished; there is nothing to resume",
+                    hint=f"evaluate it with: biqe evaluate {folder} --set SET",
+                )
             return splits, model, material, _validation(splits, material, config, ranks)
 
         splits, model, material, judging = ranks.all_or_none(prepare)
@@ -347,8 +351,10 @@ def _train_links(run: Run, graph: str, listener: Listener, note: Callable[[str],
         return resume(folder, graph=graph, listener=listener)
     if folder.exists():  # a kill while the folder was being made; nothing was trained in it
         shutil.rmtree(folder)
-    note(f"{config.links_minutes:g} of the {config.minutes:g} minutes first train a link predictor, which the model "
-         "begins with; --links-minutes 0 leaves it out")  # fmt: skip
+    note(
+        f"{config.links_minutes:g} of the {config.minutes:g} minutes first train a link predictor, which the model "
+        "begins with; --links-minutes 0 leaves it out"
+    )
     return start(
         graph,
         folder,
@@ -369,8 +375,9 @@ def samples(model: QueryModel, config: TrainConfig) -> bool:
     if config.softmax == "auto":
         return model.can_sample and model.entity_count >= SAMPLED_FROM
     if config.softmax == "sampled" and not model.can_sample:
-        raise InvalidOption(f"{model.name} has no softmax over entities that could be sampled",
-                            hint="leave out --softmax")  # fmt: skip
+        raise InvalidOption(
+            f"{model.name} has no softmax over entities that could be sampled", hint="leave out --softmax"
+        )
     return config.softmax == "sampled"
 
 

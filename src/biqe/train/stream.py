@@ -84,8 +84,10 @@ class Stream:
         if len(graph.triples) == 0:
             raise EmptyResult("the training split has no triples", hint="import the graph again, or split it anew")
         if config.answers == "all" and not model.uses_answers:
-            raise InvalidOption(f"{model.name} learns from one answer at a time. Got answers='all'",
-                                hint="leave it out, or use a model that learns from all: biqe models")  # fmt: skip
+            raise InvalidOption(
+                f"{model.name} learns from one answer at a time. Got answers='all'",
+                hint="leave it out, or use a model that learns from all: biqe models",
+            )
         check_budgets(config, ranks.world)
         self._graph = graph
         self._ranks = ranks
@@ -119,8 +121,9 @@ class Stream:
         if every_answer or (queries.gold[queries.target_nodes] < 0).any():
             queries = self._with_answers(queries, rng, every_answer)
         if len(queries) == 0:
-            raise EmptyResult(f"rank {ranks.rank} of {ranks.world} has no query to learn from",
-                              hint="start fewer ranks")  # fmt: skip
+            raise EmptyResult(
+                f"rank {ranks.rank} of {ranks.world} has no query to learn from", hint="start fewer ranks"
+            )
         encoded = self._model.encode(queries)
         budget = config.batch_tokens // ranks.world, config.batch_queries // ranks.world
         return encoded, cut_batches(encoded.sizes, *budget, rng)
@@ -157,8 +160,10 @@ class Stream:
         threads = config.threads or max(1, (os.cpu_count() or 1) // self._ranks.here)
         found = attach_answers(self._graph, queries, most=most, rng=rng, threads=threads)
         if len(found) == 0:
-            raise EmptyResult("none of the training queries has an answer in the training graph",
-                              hint="the set and the graph do not belong together")  # fmt: skip
+            raise EmptyResult(
+                "none of the training queries has an answer in the training graph",
+                hint="the set and the graph do not belong together",
+            )
         return found if every_answer else replace(found, filters={})
 
     def _mined(self, number: int) -> QuerySet | None:

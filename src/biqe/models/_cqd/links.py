@@ -58,9 +58,9 @@ class KnownLinks:
         a graph that changes is told anew each time."""
         graph = self._graph
         subject, relation, object_ = (graph.triples[:, column].astype(np.int64) for column in range(3))
-        keys = np.concatenate([
-            relation * graph.entity_count + subject, (relation + graph.relation_count) * graph.entity_count + object_
-        ])  # fmt: skip
+        keys = np.concatenate(
+            [relation * graph.entity_count + subject, (relation + graph.relation_count) * graph.entity_count + object_]
+        )
         order = np.argsort(keys, kind="stable")
         tails = np.concatenate([object_, subject])[order]
         pairs, starts = np.unique(keys[order], return_index=True)

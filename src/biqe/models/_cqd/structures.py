@@ -132,11 +132,15 @@ def support(query: BoundQuery, name: str) -> Support:
     if not query.anchors:
         return Support(False, f"{name} starts at constants, and this query has none", "name at least one entity")
     if any(subject == object_ for subject, _, object_ in query.edges):
-        return Support(False, f"{name} follows links between two nodes, and a pattern here joins one to itself",
-                       "drop that pattern, or ask in known mode")  # fmt: skip
+        return Support(
+            False,
+            f"{name} follows links between two nodes, and a pattern here joins one to itself",
+            "drop that pattern, or ask in known mode",
+        )
     if not analyse(query).is_connected:
-        return Support(False, f"{name} solves one connected query, and this one has separate parts",
-                       "ask the parts one at a time")  # fmt: skip
+        return Support(
+            False, f"{name} solves one connected query, and this one has separate parts", "ask the parts one at a time"
+        )
     return Support(True)
 
 
@@ -238,5 +242,6 @@ def _check_ids(queries: QuerySet, entity_count: int, relation_count: int) -> Non
         ("relation", queries.edges[:, 1], 2 * relation_count),
     ):
         if len(ids) and not HIDDEN <= ids.min() <= ids.max() < count:
-            raise VocabularyMismatch(f"the queries hold {what} ids from {ids.min():,} to {ids.max():,}; "
-                                     f"the model knows 0 to {count - 1:,}")  # fmt: skip
+            raise VocabularyMismatch(
+                f"the queries hold {what} ids from {ids.min():,} to {ids.max():,}; the model knows 0 to {count - 1:,}"
+            )

@@ -26,5 +26,15 @@ from biqe.serve.live.update import Update
 from biqe.serve.live.upload import Upload
 from biqe.serve.live.view import View
 
-__all__ = ["Changes", "LiveConfig", "LiveGraph", "Receipt", "Statement", "Text", "Update", "Upload", "View",
-           "is_live_folder"]  # fmt: skip
+__all__ = [
+    "Changes",
+    "LiveConfig",
+    "LiveGraph",
+    "Receipt",
+    "Statement",
+    "Text",
+    "Update",
+    "Upload",
+    "View",
+    "is_live_folder",
+]

@@ -71,8 +71,9 @@ def encode(changes: Changes, version: int, time: float) -> bytes:
     try:
         return json.dumps(
             {"version": version, "time": round(time, 3), "-": changes.deleted, "+": changes.inserted},
-            ensure_ascii=False, separators=(",", ":"),
-        ).encode()  # fmt: skip
+            ensure_ascii=False,
+            separators=(",", ":"),
+        ).encode()
     except UnicodeEncodeError as error:
         raise InvalidOption("a name or text has half of a character (a surrogate)", hint="write UTF-8") from error
 

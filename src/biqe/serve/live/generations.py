@@ -108,8 +108,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             )
         if manifest["version"] != VERSION:
             found = manifest["version"]
-            raise UnreadableFile(f"{folder} is a live graph of version {found}; this program reads {VERSION}",
-                                 hint="use the biqe that made it")  # fmt: skip
+            raise UnreadableFile(
+                f"{folder} is a live graph of version {found}; this program reads {VERSION}",
+                hint="use the biqe that made it",
+            )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnreadableFile(f"{folder} is not a live graph of biqe: {error!r}") from error
     return dict(manifest)
@@ -217,8 +219,9 @@ def writing(folder: Path, seconds: float) -> Iterator[None]:
         with _locked(folder / ".lock", seconds):
             yield
     except OSError as error:
-        raise RunFailed(f"{folder} cannot be written: {error.strerror or error}",
-                        hint="is the disk full, or the place read-only?") from error  # fmt: skip
+        raise RunFailed(
+            f"{folder} cannot be written: {error.strerror or error}", hint="is the disk full, or the place read-only?"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -232,8 +235,10 @@ def _locked(path: Path, seconds: float) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise RunFailed(f"another process has been writing to {path.parent} for {seconds:g} s",
-                                    hint="send the update again") from None  # fmt: skip
+                    raise RunFailed(
+                        f"another process has been writing to {path.parent} for {seconds:g} s",
+                        hint="send the update again",
+                    ) from None
                 time.sleep(pause)
                 pause = min(2 * pause, 0.02)
         yield

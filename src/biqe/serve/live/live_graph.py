@@ -184,8 +184,9 @@ class LiveGraph:
             known = self._history.moment.version
             if following.version < known:
                 following.journal.close()
-                raise UnreadableFile(f"{self.folder} was replaced by an older copy while it was in use",
-                                     hint="start again")  # fmt: skip
+                raise UnreadableFile(
+                    f"{self.folder} was replaced by an older copy while it was in use", hint="start again"
+                )
             self._generation.journal.close()
             self._generation, self._mark, self._at = following, mark, 0
             if following.version > known:

@@ -74,8 +74,11 @@ class State:
         self.rebase(splits)
         for statement in literals:
             self._add_text(statement)
-        self._own_labels = {entity: label for name in self._labels if (entity := self.entity(name)) is not None
-                            and (label := self._best_label(name)) is not None}  # fmt: skip
+        self._own_labels = {
+            entity: label
+            for name in self._labels
+            if (entity := self.entity(name)) is not None and (label := self._best_label(name)) is not None
+        }
         self.moment = Moment(version, self._vocabulary(), frozenset(self._literal_relations))
 
     def rebase(self, splits: Splits) -> None:

@@ -105,8 +105,10 @@ def _statements(found: Iterable[Any], blank: BlankNames, is_taken: Callable[[str
     for triple in found:
         object_ = triple.object
         if not isinstance(object_, NamedNode | BlankNode | Literal):
-            raise UnsupportedQuery("a statement about a statement has no place in this graph",
-                                   hint="give the statement a name of its own, and say it about that")  # fmt: skip
+            raise UnsupportedQuery(
+                "a statement about a statement has no place in this graph",
+                hint="give the statement a name of its own, and say it about that",
+            )
         value = text_of(object_) if isinstance(object_, Literal) else named(object_)
         statements[Statement(named(triple.subject), name_of_node(triple.predicate), value)] = None
         if len(statements) > MAX_STATEMENTS:
@@ -119,8 +121,10 @@ class _Renamed(Rewritten):
 
     def _scanned(self, text: str) -> Scan:
         if len(text) > MAX_CHARACTERS:
-            raise SparqlSyntax(f"the update has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read",
-                               hint="upload the statements as a file")  # fmt: skip
+            raise SparqlSyntax(
+                f"the update has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read",
+                hint="upload the statements as a file",
+            )
         scanned = scan(text)
         if not scanned.words:
             return scanned  # an update that says nothing does nothing
@@ -128,8 +132,9 @@ class _Renamed(Rewritten):
             refuse_unreadable(scanned, depth=DEPTH, words=MAX_WORDS)
         except SparqlSyntax as error:
             message = error.message.removeprefix(f"line {error.line}, column {error.column}: ")
-            raise SparqlSyntax(message.replace("the query", "the update"), line=error.line, column=error.column,
-                               hint=TAKEN) from None  # fmt: skip
+            raise SparqlSyntax(
+                message.replace("the query", "the update"), line=error.line, column=error.column, hint=TAKEN
+            ) from None
         return scanned
 
     def _refuse(self) -> None:

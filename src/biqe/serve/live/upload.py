@@ -104,8 +104,10 @@ class Upload:
         except InvalidOption:
             found = None
         if found not in FORMATS:
-            raise InvalidOption(f"uploads are read as {', '.join(FORMATS)}. Got {self.format[:80]!r}",
-                                hint=f"as media types: {', '.join(MEDIA_TYPES)}")  # fmt: skip
+            raise InvalidOption(
+                f"uploads are read as {', '.join(FORMATS)}. Got {self.format[:80]!r}",
+                hint=f"as media types: {', '.join(MEDIA_TYPES)}",
+            )
         object.__setattr__(self, "format", found)
 
     def read(self) -> Uploaded:
