@@ -16,7 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from biqe.benchmarks.places import data_folder, text_graph
+from biqe.benchmarks.public_graphs import public_graph
+from biqe.benchmarks.storage import data_folder
 from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import machine
 from biqe.graph import folder
@@ -64,7 +65,7 @@ def main() -> None:
         graph = options.graph
         if graph is None:
             graph = str(Path(temporary) / "graph")
-            folder.save(text_graph("FB15k-237", data_folder()), graph)
+            folder.save(public_graph("FB15k-237", data_folder()), graph)
         fingerprint = folder.load(graph).fingerprint
         for kind in ("full", "sampled"):
             config = session.settings(

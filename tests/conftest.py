@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -40,3 +41,55 @@ def benchmark_data() -> Callable[[str], Path]:
         return DATA / name
 
     return folder
+
+
+@pytest.fixture(scope="session")
+def write_release() -> Callable[..., None]:
+    """Function that writes mined queries as the authors released theirs: see biqe.benchmarks.cq_release."""
+    from biqe.query.bound import TARGET
+    from biqe.query.queryset import KINDS
+
+    def write(queries, vocabulary, directory: Path, *, split: str = "dev", filter_graph: str | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        kind = "dag" if (queries.kinds == KINDS.index("dag")).any() else "path"
+        written = [one(queries, vocabulary, row, kind, filter_graph) for row in range(len(queries))]
+        for name, items in zip(
+            (f"{kind}s_{split}", f"{kind}s_{split}_filters"), zip(*written, strict=True), strict=True
+        ):
+            (directory / f"{name}.json").write_text(json.dumps(items, ensure_ascii=False), "utf-8")
+
+    def one(queries, vocabulary, row: int, kind: str, filter_graph: str | None):
+        query, start, first = queries[row], queries.node_offsets[row], queries.target_offsets[row]
+        into = {node: [(s, r) for s, r, o in query.edges if o == node] for node in range(len(query.nodes))}
+        answers = queries.filters[filter_graph or ("split" if kind == "dag" else "reach")]
+
+        def names(node: int) -> list[str]:
+            return [vocabulary.entities[value] for value in answers[first + query.targets.index(node)]]
+
+        def text(steps: list[tuple[int, int | None]]) -> str:
+            tokens = []
+            for node, relation in steps:
+                tokens.append("[MASK]" if query.nodes[node] == TARGET else vocabulary.entities[query.nodes[node]])
+                tokens += [] if relation is None else [vocabulary.relations[relation]]
+            golds = [vocabulary.entities[queries.gold[start + n]] for n, _ in steps if query.nodes[n] == TARGET]
+            return "\t".join(["-#-".join(tokens), *golds])
+
+        tail = next(node for node in into if all(node != s for s, _, _ in query.edges))
+        if kind == "path":
+            steps: list[tuple[int, int | None]] = [(tail, None)]
+            while into[steps[0][0]]:
+                steps.insert(0, into[steps[0][0]][0])
+            return text(steps), [names(node) for node, _ in steps if query.nodes[node] == TARGET]
+        ((meeting, tail_relation),) = into[tail]
+        filters = {"tail": names(tail), "inter": names(meeting)}
+        paths = []
+        for branch, (node, relation) in enumerate(into[meeting]):
+            steps = [(tail, tail_relation), (meeting, relation)]
+            while into[node]:
+                filters[f"{branch}-{len(steps) - 2}"] = names(node)
+                steps.append((node, into[node][0][1]))
+                node = into[node][0][0]
+            paths.append(text([*steps, (node, None)]))
+        return paths, filters
+
+    return write

@@ -234,7 +234,7 @@ def test_fetch_asks_for_what_is_missing_only(monkeypatch, tmp_path):
     asked.clear()
     fetch("wn18rr-cq", data=tmp_path)
     assert asked == pinned, "as long as the file, but not the file"
-    monkeypatch.setattr("biqe.benchmarks.download._sha256", lambda path: pinned[0].sha256)
+    monkeypatch.setattr("biqe.benchmarks.download.sha256", lambda path: pinned[0].sha256)
     asked.clear()
     fetch("wn18rr-cq", data=tmp_path)
     assert asked == pinned[1:]

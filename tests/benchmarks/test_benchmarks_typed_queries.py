@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biqe.benchmarks._pick import pick_members, pick_outside
-from biqe.benchmarks._sets import merge_rows, sorted_sets, subtract
+from biqe.benchmarks.set_operations import merge_rows, pick_members, pick_outside, sorted_sets, subtract
 from biqe.benchmarks.typed_queries import TYPES, TypedConfig, training_questions, typed_questions
 from biqe.errors import EmptyResult, InvalidOption
 from biqe.exact.answers import answers

@@ -99,7 +99,7 @@ def test_no_hard_answer_can_be_derived_from_the_training_graph(opened):
         return
     some = valid.take(np.sort(rng.choice(len(valid), 600, replace=False)))
     if opened.protocol == "q2b":
-        from biqe.benchmarks.places import data_folder
+        from biqe.benchmarks.storage import data_folder
 
         graph_name = benchmarks.describe(opened.name).graph
         binding = bind(data_folder() / "q2b" / graph_name, opened.splits.vocabulary)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from biqe import atlas
-from biqe.benchmarks import write_release
 from biqe.cli import main
 from biqe.evaluate import Report, evaluate
 from biqe.graph.vocabulary import Vocabulary
@@ -21,7 +20,7 @@ from biqe.train.run import Run
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory, dense_splits, run_folder):
+def world(tmp_path_factory, dense_splits, run_folder, write_release):
     """A graph, a mined set, a model and a release, in folders."""
     place, splits = tmp_path_factory.mktemp("world"), dense_splits
     model = run_folder(place)

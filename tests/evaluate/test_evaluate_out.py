@@ -7,7 +7,6 @@ import os
 
 import pytest
 
-from biqe.benchmarks import write_release
 from biqe.cli import main
 from biqe.evaluate import Report
 from biqe.mine import folder as mined_folder
@@ -15,7 +14,7 @@ from biqe.mine.dataset import MineConfig, mine
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory, dense_splits, run_folder):
+def world(tmp_path_factory, dense_splits, run_folder, write_release):
     """A graph, two mined sets of one name, a model and a release without filters, in folders."""
     place = tmp_path_factory.mktemp("world")
     run_folder(place)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biqe.benchmarks import _shaped_columns
+from biqe.benchmarks import shaped
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import InvalidOption, RunFailed, VocabularyMismatch
 from biqe.evaluate import rank_questions, rank_targets
@@ -196,7 +196,7 @@ def test_a_union_takes_the_smallest_distance(make):
     """
     model = on_a_line([0.0, 100.0, 10.0, 109.5, 110.0, 110.5, 111.0], [11.5, 10.0])
     anchors, relations = np.array([[0, 1]], np.int32), np.array([[0, 1]], np.int32)
-    rows, owner = _shaped_columns.rows_of("2u", anchors, relations)
+    rows, owner = shaped.rows_of("2u", anchors, relations)
     batch = model.encoder(rows)
     with torch.no_grad():
         best = -model.raw_scores(batch).amax(0)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from biqe.benchmarks import download
-from biqe.benchmarks.places import data_folder
+from biqe.benchmarks.storage import data_folder
 from biqe.errors import InvalidOption, RunFailed, UnknownName, UnreadableFile
 from biqe.reproduce import layout
 from biqe.reproduce import recipe as recipes

@@ -1,7 +1,7 @@
 """Other people's questions, and questions made like theirs: benchmarks by name, readers of released query sets.
 
 ``names``, ``describe``, ``missing`` and ``open`` are the way to a benchmark. ``read_release`` reads the CQ and Paths
-sets of the paper's authors, ``write_release`` writes sets of ours in the same format. Names are imported on first use.
+sets of the paper's authors. Names are imported on first use.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from biqe.benchmarks._cq_release import FILTER_GRAPHS, Release, read_release, release_kind
-    from biqe.benchmarks._cq_writer import write_release
+    from biqe.benchmarks.cq_release import FILTER_GRAPHS, Release, read_release, release_kind
     from biqe.benchmarks.registry import Facts, OpenBenchmark, describe, missing, names, open
     from biqe.benchmarks.shaped import ShapedQueries
 
@@ -27,12 +26,10 @@ __all__ = [
     "open",
     "read_release",
     "release_kind",
-    "write_release",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("FILTER_GRAPHS", "Release", "read_release", "release_kind"), "biqe.benchmarks._cq_release"),
-    "write_release": "biqe.benchmarks._cq_writer",
+    **dict.fromkeys(("FILTER_GRAPHS", "Release", "read_release", "release_kind"), "biqe.benchmarks.cq_release"),
     **dict.fromkeys(("Facts", "OpenBenchmark", "describe", "missing", "names", "open"), "biqe.benchmarks.registry"),
     "ShapedQueries": "biqe.benchmarks.shaped",
 }

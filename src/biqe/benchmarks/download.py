@@ -8,7 +8,6 @@ where to put them.
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import logging
 import time
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from importlib.resources import files as package_files
 from pathlib import Path
 
-from biqe.benchmarks.places import data_folder
+from biqe.benchmarks.storage import data_folder, sha256
 from biqe.errors import InvalidOption, RunFailed, UnknownName, UnreadableFile
 
 Progress = Callable[[str, int, int], None]
@@ -105,7 +104,7 @@ def fetch_files(
 
 def _is_right(path: Path, remote: Remote) -> bool:
     """Whether ``path`` is the file, byte for byte."""
-    return path.is_file() and path.stat().st_size == remote.bytes and _sha256(path) == remote.sha256
+    return path.is_file() and path.stat().st_size == remote.bytes and sha256(path) == remote.sha256
 
 
 def _fetch(remote: Remote, target: Path, on_progress: Progress, timeout: float, tries: int, pause: float) -> None:
@@ -135,7 +134,7 @@ def _fetch(remote: Remote, target: Path, on_progress: Progress, timeout: float, 
             raise RunFailed(
                 f"{part} could not be written: {error.strerror or error}", hint="is the disk full, or read-only?"
             ) from error
-        found = _sha256(part)
+        found = sha256(part)
         if found == remote.sha256:
             _put(part, target)
             return
@@ -198,11 +197,6 @@ def _receive(remote: Remote, part: Path, on_progress: Progress, timeout: float) 
                 on_progress(remote.place, held, remote.bytes)
     if held < remote.bytes:
         raise _BrokeOff(f"{held:,} of {remote.bytes:,} bytes came")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _all_files() -> list[Remote]:

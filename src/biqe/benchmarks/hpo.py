@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from biqe.benchmarks._cache import key_of
 from biqe.benchmarks.gqe_bio import TypedSplits, load_typed
-from biqe.benchmarks.opened import OpenBenchmark, keep_questions
+from biqe.benchmarks.opened import OpenBenchmark, cached_questions
+from biqe.benchmarks.storage import key_of
 from biqe.benchmarks.typed_queries import TypedConfig, training_questions, typed_questions
 from biqe.errors import UnreadableFile, VocabularyMismatch
 from biqe.graph.knowledge_graph import Graph, Splits
@@ -88,7 +88,7 @@ def open_benchmark(name: str, data: Path, splits: Splits | None, seed: int) -> O
     config = TypedConfig(seed=seed)
 
     def read(which: str):  # type: ignore[no-untyped-def]
-        return keep_questions(
+        return cached_questions(
             f"{name}-{which}",
             key_of("typed", 1, which, config, graph.splits.fingerprint),
             graph.splits,

@@ -1,16 +1,15 @@
-"""What a benchmark is before and after it is opened."""
+"""An opened benchmark: its graph, and its questions, which are read when they are first asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.benchmarks._cache import cached_columns
-from biqe.benchmarks._shaped_columns import from_columns, to_columns
-from biqe.benchmarks.shaped import ShapedQueries
+from biqe.benchmarks.shaped import ShapedQueries, from_columns, to_columns
+from biqe.benchmarks.storage import cached_columns
 from biqe.errors import InvalidOption
 from biqe.graph.knowledge_graph import SPLITS, Splits
 from biqe.query.queryset import QuerySet
@@ -18,31 +17,9 @@ from biqe.query.queryset import QuerySet
 Queries = ShapedQueries | QuerySet
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What is known about a benchmark without opening it."""
-
-    name: str
-    summary: str
-    protocol: str
-    """``q2b``, ``cq`` or ``bio``: the name of a protocol of biqe.evaluate."""
-    source: str
-    """Whose questions they are, or how they are made."""
-    graph: str
-    sizes: Mapping[str, str]
-    """Counts to show: entities, relations, triples, questions."""
-    licence: str
-    files: str
-    """Where its files go in the data folder."""
-    how: str
-    """How to get them."""
-    at_hand: bool
-    """Whether they are there."""
-
-
 @dataclass
 class OpenBenchmark:
-    """A benchmark whose files were found; queries are read when they are first asked for."""
+    """A benchmark whose files were found."""
 
     name: str
     protocol: str
@@ -75,8 +52,8 @@ class OpenBenchmark:
         return self._kept["train"]
 
 
-def keep_questions(name: str, key: str, splits: Splits, make: Callable[[], ShapedQueries]) -> ShapedQueries:
-    """Questions from the cache, memory-mapped; made where they are not there."""
+def cached_questions(name: str, key: str, splits: Splits, make: Callable[[], ShapedQueries]) -> ShapedQueries:
+    """Questions from the cache, memory-mapped; made by ``make`` where they are not there."""
     columns = cached_columns(name, key, lambda: to_columns(make()))
     return from_columns(
         columns, entity_count=len(splits.vocabulary.entities), relation_count=len(splits.vocabulary.relations)

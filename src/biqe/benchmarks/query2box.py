@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.benchmarks._sets import merge_rows, sorted_sets, subtract
-from biqe.benchmarks._shaped_columns import join_shapes, rows_of
+from biqe.benchmarks.resample import intersections
 from biqe.benchmarks.restricted_pickle import brief, load_pickle
-from biqe.benchmarks.shaped import ShapedQueries
+from biqe.benchmarks.set_operations import merge_rows, sorted_sets, subtract
+from biqe.benchmarks.shaped import LAYOUTS, UNIONS, ShapedQueries, join_shapes, rows_of
 from biqe.errors import EmptyResult, InvalidOption, UnknownName, UnreadableFile
 from biqe.graph.knowledge_graph import SPLITS, Graph, Splits
 from biqe.graph.triples import union
@@ -59,7 +59,7 @@ _FLAT: dict[str, Callable[[Iterable[Any]], list[tuple[Any, ...]]]] = {
     "pi": lambda entries: [(e, f, a, b, c) for (e, (a, b)), (f, (c,)), _, _ in entries],
 }
 _FLAT |= {"2u": _FLAT["2i"], "up": _FLAT["ip"]}
-_ANCHORS = {"1p": 1, "2p": 1, "3p": 1, "2i": 2, "3i": 3, "ip": 2, "pi": 2, "2u": 2, "up": 2}
+_ANCHORS = {shape: layout.anchors for shape, layout in LAYOUTS.items()} | dict.fromkeys(UNIONS, 2)
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,6 @@ def read_train(folder: str | Path, splits: Splits, *, binding: Binding | None = 
     Where ``train_triples_3i`` or ``…_2i`` is missing, as many such queries as there are of the other shapes are
     sampled with ``seed``.
     """
-    from biqe.benchmarks.resample import intersections
-
     folder = Path(folder)
     binding = binding or bind(folder, splits.vocabulary)
     present = [shape for shape in TRAIN_SHAPES if shape in shapes_of(folder, "train")]

@@ -20,10 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.benchmarks._pick import pick_members, pick_outside
-from biqe.benchmarks._sets import sorted_sets, subtract
-from biqe.benchmarks._shaped_columns import LAYOUTS, join_shapes, lay_out
-from biqe.benchmarks.shaped import ShapedQueries
+from biqe.benchmarks.set_operations import pick_members, pick_outside, sorted_sets, subtract
+from biqe.benchmarks.shaped import LAYOUTS, ShapedQueries, join_shapes, lay_out
 from biqe.errors import EmptyResult, InvalidOption
 from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import SPLITS, Graph, Splits

@@ -154,7 +154,7 @@ def _kernels() -> Check:
 
 
 def _data() -> Check:
-    from biqe.benchmarks.places import data_folder
+    from biqe.benchmarks.storage import data_folder
 
     place = data_folder()
     if place.is_dir():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from biqe import benchmarks
 from biqe.benchmarks import download
-from biqe.benchmarks.places import data_folder
+from biqe.benchmarks.storage import data_folder
 from biqe.errors import BiqeError, InvalidOption, UnreadableFile
 from biqe.reproduce import recipe as recipes
 from biqe.reproduce import result as results

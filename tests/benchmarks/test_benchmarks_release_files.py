@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biqe.benchmarks._json_list import json_items
+from biqe.benchmarks.release_files import json_items
 from biqe.errors import UnreadableFile
 
 values = st.recursive(

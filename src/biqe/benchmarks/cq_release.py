@@ -1,4 +1,4 @@
-"""The authors' CQ and Paths sets, read as they were released, and sets of ours written in their format.
+"""The authors' CQ and Paths sets, read as they were released.
 
 A DAG is a list of path strings, each written tail first: tokens joined by ``-#-``, ``[MASK]`` for a target,
 then a tab and the gold entities of the masks, tab-separated, in order. All paths of a DAG share the tail, the
@@ -20,8 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from biqe.benchmarks._json_list import json_items
-from biqe.benchmarks._release_files import Files, find_files, release_split
+from biqe.benchmarks.release_files import Files, find_files, json_items, release_split
 from biqe.errors import EmptyResult, InvalidOption, UnknownName, UnreadableFile
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bound import TARGET

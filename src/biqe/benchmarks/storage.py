@@ -1,12 +1,15 @@
-"""Where the results of reading and sampling are kept: a folder of .npy columns for each, found by its inputs.
+"""Where benchmark files lie, and where what was read from them is cached.
+
+The data folder holds other people's files, each benchmark in its own folder (docs/concepts/benchmarks.md). The cache
+holds what was imported, mined or read here:
 
     ~/.cache/biqe/                           or the folder that BIQE_CACHE names
     ├── graphs/fb15k237-<key>/               graph folders (biqe.graph.folder)
     ├── mined/fb15k237-cq-<key>/             mined sets (biqe.mine.folder)
-    └── columns/fb15k237-q2b-valid-<key>/    manifest.json and columns, memory-mapped when loaded
+    └── columns/fb15k237-q2b-valid-<key>/    manifest.json and .npy columns, memory-mapped when loaded
 
-A key is a checksum over the bytes of all inputs and the options, so nothing is ever out of date; a folder appears
-whole or not at all. One that is damaged is made again. All of it may be deleted at any time.
+A key is a checksum over the bytes of all inputs and the options, so nothing in the cache is ever out of date. A
+folder appears whole or not at all, and a damaged one is made again. The cache may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,6 +33,29 @@ VERSION = 1
 Columns = Mapping[str, NDArray[Any]]
 
 
+def data_folder(data: str | Path | None = None) -> Path:
+    """The folder of benchmark files, which need not exist: ``data``, else the one that BIQE_DATA names, else
+    ``shared/data`` beside the checkout, else ``data`` in the working folder."""
+    if data is not None:
+        return Path(data)
+    if named := os.environ.get("BIQE_DATA"):
+        return Path(named)
+    beside = Path(__file__).resolve().parents[4] / "shared" / "data"
+    return beside if beside.is_dir() else Path("data")
+
+
+def missing_files(folder: Path, names: Iterable[str]) -> list[Path]:
+    """Those of the files ``names`` that ``folder`` lacks."""
+    return [folder / name for name in names if not (folder / name).is_file()]
+
+
+def refuse_missing(what: str, missing: Sequence[Path], how: str) -> None:
+    """UnreadableFile if any file of ``what`` is missing; ``how`` says how to get it."""
+    if missing:
+        more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        raise UnreadableFile(f"the files of {what} are not at hand: {missing[0]}{more} missing", hint=how)
+
+
 def cache_folder() -> Path:
     """The folder that BIQE_CACHE names, else ``biqe`` in the user's cache folder."""
     if named := os.environ.get("BIQE_CACHE"):
@@ -38,8 +64,8 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "biqe"
 
 
-def checksum(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
+def sha256(path: Path) -> str:
+    """Checksum of a file, in hex."""
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -51,7 +77,7 @@ def key_of(*parts: object, files: Iterable[Path] = ()) -> str:
     """Sixteen hex digits over ``parts`` and over names and bytes of ``files``."""
     digest = hashlib.sha256(json.dumps([str(part) for part in parts]).encode())
     for path in files:
-        digest.update(path.name.encode() + b"\0" + checksum(path).encode())
+        digest.update(path.name.encode() + b"\0" + sha256(path).encode())
     return digest.hexdigest()[:16]
 
 
@@ -65,12 +91,13 @@ def digest_of(columns: Columns) -> str:
 
 
 def cached_columns(name: str, key: str, make: Callable[[], Columns]) -> dict[str, NDArray[Any]]:
-    """The columns kept under ``name`` and ``key``, memory-mapped; made by ``make`` where they are not there."""
+    """The columns cached under ``name`` and ``key``, memory-mapped; made by ``make`` where they are not there."""
     place = cache_folder() / "columns" / f"{name}-{key}"
-    found = load_columns(place)
+    found = _load(place)
     if found is None:
-        save_columns(place, make())
-        found = load_columns(place)
+        columns = make()
+        write_folder(place, lambda folder: _write(columns, folder))
+        found = _load(place)
         if found is None:
             raise UnreadableFile(
                 f"{place} cannot be read back after it was written", hint="BIQE_CACHE names another place"
@@ -78,27 +105,22 @@ def cached_columns(name: str, key: str, make: Callable[[], Columns]) -> dict[str
     return found
 
 
-def save_columns(place: Path, columns: Columns) -> None:
-    """Write the columns as the folder ``place``, whole or not at all, in the place of what stood there."""
-
-    def write(folder: Path) -> None:
-        files = {}
-        for name, array in columns.items():
-            path = folder / f"{name}.npy"
-            write_synced(path, partial(_save, array=np.ascontiguousarray(array)))
-            files[name] = {"bytes": path.stat().st_size, "dtype": array.dtype.str, "shape": list(array.shape)}
-        manifest = {"kind": KIND, "version": VERSION, "digest": digest_of(columns), "columns": files}
-        write_synced(folder / MANIFEST, lambda stream: stream.write(json.dumps(manifest, indent=1).encode()))
-
-    write_folder(place, write)
+def _write(columns: Columns, folder: Path) -> None:
+    files = {}
+    for name, array in columns.items():
+        path = folder / f"{name}.npy"
+        write_synced(path, partial(_save, array=np.ascontiguousarray(array)))
+        files[name] = {"bytes": path.stat().st_size, "dtype": array.dtype.str, "shape": list(array.shape)}
+    manifest = {"kind": KIND, "version": VERSION, "columns": files}
+    write_synced(folder / MANIFEST, lambda stream: stream.write(json.dumps(manifest, indent=1).encode()))
 
 
 def _save(stream: BinaryIO, array: NDArray[Any]) -> None:
     np.save(stream, array, allow_pickle=False)
 
 
-def load_columns(place: Path) -> dict[str, NDArray[Any]] | None:
-    """The columns in ``place``, memory-mapped; None where they are missing, damaged, or of another version."""
+def _load(place: Path) -> dict[str, NDArray[Any]] | None:
+    """The columns in ``place``; None where they are missing, damaged, or of another version."""
     try:
         manifest = json.loads((place / MANIFEST).read_text("utf-8"))
         if manifest["kind"] != KIND or manifest["version"] != VERSION:
