@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from biqe.reproduce import recipe as recipes
+
 
 @pytest.fixture
 def tool(root):
@@ -25,35 +27,43 @@ def test_the_readme_shows_the_recorded_results(tool):
     assert tool("results_table").main(["--check"]) == 0
 
 
-SUMMARY = {"metrics": {"realistic": {"mrr": 0.25, "hits@10": 0.5}}, "intervals": {"mrr": [0.2, 0.3]}}
-REPORT = {"model": "biqe", "filter_graph": "split", "overall": SUMMARY, "counts": {"ranked_queries": 2785}}
-SHORT = {"name": "a run", "benchmark": "toy", "model": "biqe", "settings": {}, "metrics": {"mrr": 0.125}}
+RESULT = {
+    **{"format": "biqe-result", "version": 1, "table": "q2b-fb15k237", "recipe": "cqd", "seed": 0, "state": "done"},
+    "settings": {"split": "valid", "train": {"minutes": 30}, "quick": False},
+    "figures": {"all": {"hits@3": 0.25}},
+}
 
 
-def test_the_table_lists_reports_and_benchmarks(tool, tmp_path):
+def test_pages_are_written_from_results_and_checked(tool, tmp_path):
     table = tool("results_table")
     (tmp_path / "README.md").write_text(f"a\n{table.BEGIN}\nold\n{table.END}\nb\n")
-    for name, result in {"x/report": REPORT, "x/short": SHORT, "speed": {"ratio": 10.04}}.items():
+    quick = RESULT | {"recipe": "hybrid", "settings": RESULT["settings"] | {"quick": True}}
+    for name, result in {"x/cqd": RESULT, "x/quick": quick, "speed/fast": {"ratio": 10.04}}.items():
         (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "results" / f"{name}.json").write_text(json.dumps(result))
     assert table.main(["--root", str(tmp_path), "--check"]) == 1
     assert table.main(["--root", str(tmp_path)]) == 0
     assert table.main(["--root", str(tmp_path), "--check"]) == 0
     page = (tmp_path / "README.md").read_text()
-    assert page.startswith("a\n<!--")
-    assert page.endswith("-->\nb\n")
-    assert "old" not in page
-    assert "[speed](results/speed.json) | 10.0 |" in page and "2,785" not in page
+    assert page.startswith("a\n<!--") and page.endswith("-->\nb\n") and "old" not in page
+    row = "| [q2b-fb15k237](RESULTS.md#q2b-fb15k237) | CQD-Beam | mean HITS@3 | 0.250 | 0.314 | 0.293 | 30 min |"
+    assert row in page and "Before you compare" in page.split(row)[0]
+    assert "| Hybrid |" not in page, "a quick run is no result"
     page = (tmp_path / "RESULTS.md").read_text()
-    assert "| split | 2,785 | 0.250 (0.200 - 0.300) | - | - | 0.500 | - |" in page
-    assert "[a run](results/x/short.json) | toy | biqe | - | - | 0.125 |" in page
-    assert "speed.json" not in page
+    assert "[fast](results/speed/fast.json) | 10.0 |" in page
+    assert all(f"## {name}\n" in page for name in recipes.names())
 
 
-def test_a_result_of_neither_kind_is_refused(tool, tmp_path):
+def test_the_readme_shows_a_small_table(tool, root):
+    table = tool("results_table")
+    shown = (root / "README.md").read_text("utf-8").partition(table.BEGIN)[2].partition(table.END)[0]
+    assert sum(line.startswith("| [") for line in shown.splitlines()) <= 8
+
+
+def test_a_speed_result_without_a_ratio_is_refused(tool, tmp_path):
     (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(SystemExit, match="neither"):
-        tool("results_table").section(tmp_path)
+    with pytest.raises(SystemExit, match="no ratio"):
+        tool("results_table").speed_rows(tmp_path)
 
 
 def test_broken_links_are_found(tool, tmp_path):

@@ -53,11 +53,10 @@ def reproduce(
     Tables: q2b-fb15k237, q2b-nell995, cq-fb15k237, paths-fb15k237, cq-wn18rr, paths-wn18rr, bio, positions,
     no-future, attention, statistics.
 
-    Slow models rank large sets for hours; --sample ranks some queries of each shape, drawn by seed, and the table says
-    so.
+    Slow models need hours to rank large sets; --sample ranks some queries of each shape, and the table says so.
 
-    Stop it at any moment, with Ctrl-C or worse; --resume goes on in the middle of a training. A job that fails keeps
-    its reason in the table, and the others go on.
+    Stop it at any moment; --resume goes on, also in the middle of a training. The table shows why a job failed; the
+    others go on.
     """
     from biqe.reproduce import job as jobs
     from biqe.reproduce import recipe as recipes
@@ -70,11 +69,10 @@ def reproduce(
 
     from biqe.cli._console import err, print_json
     from biqe.cli._console import out as stdout
-    from biqe.reproduce import layout
+    from biqe.reproduce import tables
     from biqe.reproduce.result import read_all
     from biqe.reproduce.runner import run_table
     from biqe.reproduce.steps import Places
-    from biqe.reproduce.view import view
 
     places = Places(work, results, data)
     watcher = _Watcher(err, quiet=json)
@@ -95,12 +93,12 @@ def reproduce(
         again = f"biqe reproduce {table}{' --quick' if quick else ''}{''.join(words)} --resume"
         err.print(f"what was done is kept; go on with: {again}", soft_wrap=True)
         raise
-    found = view(chosen, read_all(results / chosen.name)[0], quick=quick)
+    found = tables.compare(chosen, read_all(results / chosen.name), quick=quick)
     absent = {job.recipe.name: "its data is not at hand" for job in listed if states[job.name] == "not at hand"}
     if json:
-        print_json({**layout.to_json(found), "jobs": states})
+        print_json({**tables.to_json(found), "jobs": states})
     else:
-        stdout.print(layout.to_text(found, states=absent), end="", soft_wrap=True)
+        stdout.print(tables.to_text(found, reasons=absent), end="", soft_wrap=True)
     if "failed" in states.values():
         err.print(
             f"{sum(state == 'failed' for state in states.values())} of {len(states)} jobs failed; "
@@ -115,7 +113,7 @@ def results_show(
     results: Annotated[Path, typer.Option(help="Folder of results.")] = RESULTS,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
-    """Show all results at hand: ours (mean ± sd over seeds) beside published.
+    """Show all results: ours (mean ± sd over seeds) beside published.
 
     Examples:
 
@@ -123,33 +121,30 @@ def results_show(
         biqe results --table q2b-fb15k237
         biqe results --json
 
-    One line a recipe, with the figure that stands for it; --table shows all figures of one table. What nobody has
-    run says so. Quick runs are shown with --table only.
+    One line a recipe, with the figure that stands for it; --table shows all figures of one table. Recipes without a
+    result say so. Quick runs are shown with --table only.
     """
     from biqe.cli._console import out as stdout
     from biqe.cli._console import print_json
     from biqe.errors import UnreadableFile
-    from biqe.reproduce import layout
     from biqe.reproduce import recipe as recipes
+    from biqe.reproduce import tables
     from biqe.reproduce.result import read_all
-    from biqe.reproduce.view import view, views
 
     if results != RESULTS and not results.is_dir():
         raise UnreadableFile(f"{results} is not a folder of results", hint="biqe reproduce TABLE makes them")
     if table is not None:
-        found = view(recipes.load(table), read_all(results)[0])
+        found = tables.compare(recipes.load(table), read_all(results))
         if json:
-            print_json(layout.to_json(found))
+            print_json(tables.to_json(found))
         else:
-            stdout.print(layout.to_text(found), end="", soft_wrap=True)
+            stdout.print(tables.to_text(found), end="", soft_wrap=True)
         return
-    everything, lone = views(results)
+    everything = tables.compare_all(results)
     if json:
-        print_json({"tables": [layout.to_json(found) for found in everything], "reports": lone})
-        return
-    stdout.print(
-        layout.overview(everything) + (f"\n{layout.lone_reports(lone)}" if lone else ""), soft_wrap=True, end=""
-    )
+        print_json({"tables": [tables.to_json(found) for found in everything]})
+    else:
+        stdout.print(tables.overview(everything), soft_wrap=True, end="")
 
 
 def _show_plan(listed: list[Job], results: Path, *, as_json: bool) -> None:

@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from biqe.errors import BiqeError, InvalidOption
+from biqe.errors import InvalidOption
 from biqe.reproduce.recipe import Recipe, Table, room_for_start
-from biqe.train.config import TrainConfig
 
 SPLITS = ("valid", "test")
 MOST_SEEDS = 100
@@ -91,10 +90,14 @@ class Job:
         """All options of the model and all settings of the training, as a run of today records them."""
         if self.recipe.model is None:
             return {}, {}
+        from biqe.models import _catalogue
+        from biqe.train import session
+
         room = {} if self.before is None else room_for_start(self.recipe, self.before.model_config)
-        return all_options(self.recipe.model, {**room, **self.model_config}), all_training(
-            self.recipe.model, self.train
-        )
+        model = _catalogue.build(self.recipe.model, {**room, **self.model_config}, 2, 1)
+        train = asdict(session.settings(self.recipe.model, **self.train))
+        del train["seed"]
+        return _plain(asdict(model.config)), _plain(train)
 
     @property
     def digest(self) -> str:
@@ -114,57 +117,8 @@ class Job:
     @property
     def run_name(self) -> str:
         """Folder of the training run. Jobs that want the same training share it, whatever they do afterwards."""
-        return self._run_name(digest(self.run_settings))
-
-    @property
-    def run_pattern(self) -> str:
-        """What the folder may have been called when there were other settings. See steps.run_folder."""
-        return self._run_name("?" * 8)
-
-    def _run_name(self, digits: str) -> str:
         quick = "-quick" if self.quick else ""
-        return f"{self.recipe.benchmark}-{self.recipe.model}-{digits}-seed-{self.seed}{quick}"
-
-
-def all_options(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a model with its defaults, as JSON holds them."""
-    from biqe.models import _catalogue
-
-    return _plain(asdict(_catalogue.build(model, dict(options), 2, 1).config))
-
-
-def all_training(model: str, train: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a training of ``model`` with its defaults, without the seed."""
-    from biqe.train import session
-
-    return _without_seed(session.settings(model, **train))
-
-
-def recorded(settings: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a result in today's form. ``config`` is the model's and the training's, as the result holds them.
-
-    Older results have the defaults there alone. What is an option only since then counts as left at its default, and
-    so does, in older results, what the training started from was left at.
-    """
-    found = dict(settings)
-    model = found.get("model")
-    if model is None:
-        return found
-    try:
-        found["model_config"] = all_options(model, {**config.get("model", {}), **found["model_config"]})
-        found["train"] = _without_seed(TrainConfig(**{**config.get("train", {}), **found["train"]}))
-        if found.get("start_from") is not None:
-            first = dict(found["start_from"])
-            first["model_config"] = all_options(first["model"], first["model_config"])
-            first["train"] = all_training(first["model"], first["train"])
-            found["start_from"] = first
-    except (BiqeError, TypeError, KeyError):
-        return dict(settings)  # of a model or an option that there is no more
-    return found
-
-
-def _without_seed(train: TrainConfig) -> dict[str, Any]:
-    return _plain({key: value for key, value in asdict(train).items() if key != "seed"})
+        return f"{self.recipe.benchmark}-{self.recipe.model}-{digest(self.run_settings)}-seed-{self.seed}{quick}"
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:

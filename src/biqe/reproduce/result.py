@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from biqe.errors import RunFailed, UnreadableFile
-from biqe.reproduce.job import Job, recorded
+from biqe.reproduce.job import Job
 
 FORMAT = "biqe-result"
 VERSION = 1
@@ -27,7 +27,7 @@ class Result:
     recipe: str
     seed: int
     settings: Mapping[str, Any]
-    """The job's own: what decides the figures, apart from the seed. In older results without defaults."""
+    """The job's own: what decides the figures, defaults included, apart from the seed."""
     state: str = "done"
     """``done`` or ``failed``."""
     reason: str = ""
@@ -56,25 +56,6 @@ class Result:
     @property
     def quick(self) -> bool:
         return bool(self.settings.get("quick"))
-
-    @property
-    def all_settings(self) -> dict[str, Any]:
-        """The settings with defaults, in older results too: those that it was made with."""
-        return recorded(self.settings, self.config)
-
-    @property
-    def older_protocols(self) -> tuple[str, ...]:
-        """Protocols that have changed since, each with the version that the figures are by."""
-        from biqe.evaluate import VERSIONS
-
-        made = [
-            (str(report.get("protocol")), report.get("protocol_version"))
-            for report in self.reports.values()
-            if isinstance(report, Mapping)
-        ]
-        return tuple(
-            sorted({f"{name} version {version}" for name, version in made if VERSIONS.get(name, version) != version})
-        )
 
     def to_json(self) -> dict[str, Any]:
         """Dicts, lists, strings and numbers only."""
@@ -137,29 +118,26 @@ def read(path: Path) -> Result:
 
 
 def done_as(path: Path, job: Job) -> bool:
-    """Whether ``path`` holds the result of ``job``, made with its settings and by the protocol of today."""
+    """Whether ``path`` holds the result of ``job``, made with its settings."""
     if not path.exists():
         return False
     found = read(path)
-    return found.state == "done" and found.all_settings == job.settings and not found.older_protocols
+    return found.state == "done" and found.settings == job.settings
 
 
-def read_all(folder: Path) -> tuple[list[Result], dict[str, Mapping[str, Any]]]:
-    """All results below ``folder``, and by name the single reports of ``biqe evaluate`` that stand beside them."""
+def read_all(folder: Path) -> list[Result]:
+    """All results below ``folder``; other JSON files, such as those of the speed benchmarks, are left out."""
     results: list[Result] = []
-    reports: dict[str, Mapping[str, Any]] = {}
     for path in sorted(folder.rglob("*.json")):
         try:
             data = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise UnreadableFile(f"{path} cannot be read: {error}") from error
         if not isinstance(data, dict):
-            raise UnreadableFile(f"{path} is neither a result nor a report")
+            raise UnreadableFile(f"{path} is not a result")
         if data.get("format") == FORMAT:
             results.append(read(path))
-        elif data.get("format") == "biqe-report":
-            reports[path.relative_to(folder).with_suffix("").as_posix()] = data
-    return results, reports
+    return results
 
 
 def figures_of(report: Mapping[str, Any]) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, Any]]]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from biqe import benchmarks
 from biqe.graph import folder as graph_folder
-from biqe.models import _catalogue, store
+from biqe.models import store
 from biqe.models.store import LoadedModel
-from biqe.reproduce.job import Job, recorded
+from biqe.reproduce.job import Job
 from biqe.train import checkpoint, session
 from biqe.train.loop import Listener
-from biqe.train.run import Run, is_run_folder
+from biqe.train.run import Run
 
 if TYPE_CHECKING:
     from biqe.benchmarks import OpenBenchmark
@@ -113,7 +112,7 @@ def train(job: Job, desk: Desk) -> Trained:
     assert job.recipe.model is not None
     before = None if job.before is None else train(job.before, desk)
     opened = desk.benchmark(job.recipe.benchmark)
-    graph, folder = desk.graph(opened), run_folder(job, desk.places.work, before.run.folder if before else None)
+    graph, folder = desk.graph(opened), desk.places.work / "runs" / job.run_name
     if (folder / "run.json").exists():
         if not is_finished(folder):
             desk.watcher.doing("going on with training")
@@ -144,34 +143,6 @@ def train(job: Job, desk: Desk) -> Trained:
         0.0 if before is None else before.seconds,
         max((int(event.get("peak_resident_mib", 0)) for event in events), default=0),
     )
-
-
-def run_folder(job: Job, work: Path, before: Path | None = None) -> Path:
-    """Folder of the job's training run. ``before`` is that of the run that it starts from.
-
-    Names hold all settings, so runs of a program that had other ones have other names. Such a folder is taken where
-    run.json says that it was trained with what the recipe asks for, and today's defaults. How queries are solved
-    afterwards is no matter of the training.
-    """
-    folder = work / "runs" / job.run_name
-    if folder.exists():
-        return folder
-    solving = set() if job.recipe.model is None else set(_catalogue.class_of(job.recipe.model).solving_options)
-
-    def shaping(settings: Mapping[str, Any]) -> dict[str, Any]:
-        options = {name: value for name, value in settings["model_config"].items() if name not in solving}
-        return {**settings, "model_config": options}
-
-    for other in sorted((work / "runs").glob(job.run_pattern)):
-        if not is_run_folder(other):
-            continue
-        record = Run.open(other).record
-        held = recorded(job.run_settings | {"model_config": record["model_config"], "train": record["train"]}, {})
-        first = record.get("start_from")
-        same_start = (None if first is None else Path(first).name) == (None if before is None else before.name)
-        if same_start and shaping(held) == shaping(job.run_settings):
-            return other
-    return folder
 
 
 def is_finished(folder: Path) -> bool:

@@ -87,10 +87,8 @@ def work(job: Job, desk: Desk) -> Outcome:
     begin = time.perf_counter()
     desk.watcher.doing("evaluating")
     model = trained.loaded.model
-    # The training may have been found under a name that other options of solving gave it.
-    options = {name: job.settings["model_config"][name] for name in model.solving_options} | dict(job.recipe.solving)
-    if options:
-        model = model.solving(**options)
+    if job.recipe.solving:
+        model = model.solving(**job.recipe.solving)
         trained = replace(trained, loaded=replace(trained.loaded, model=model))
     model.use_graph(_known(opened, job.split))
     WORK[job.recipe.job](job, opened, trained, outcome, desk.watcher.ranked)
