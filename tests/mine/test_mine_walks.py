@@ -11,11 +11,8 @@ from biqe.errors import InvalidOption
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
-from biqe.mine.paths import path_queries
-from biqe.mine.signatures import signatures, unseen
+from biqe.mine.signatures import signatures
 from biqe.mine.walks import Walks, walks
-from biqe.query.bound import TARGET
-from biqe.query.queryset import ROLES
 
 
 def graph_of(triples, entities=None, relations=None) -> Graph:
@@ -132,40 +129,3 @@ def test_a_graph_without_walks_gives_none():
 def test_bad_options_are_refused(options):
     with pytest.raises(InvalidOption):
         walks(graph_of([(0, 0, 1)]), rng=np.random.default_rng(0), **options)
-
-
-def test_a_path_query_asks_for_everything_but_its_source():
-    chain = graph_of([(0, 0, 1), (1, 1, 2), (2, 0, 3)])
-    some = walks(chain, count=1, rng=np.random.default_rng(0), depths=(3, 3))
-    queries = path_queries(some)
-    assert queries[0].nodes == (0, TARGET, TARGET, TARGET)
-    assert queries[0].edges == ((0, 0, 1), (1, 1, 2), (2, 0, 3))
-    assert queries.gold.tolist() == [0, 1, 2, 3]
-    assert [ROLES[role] for role in queries.roles] == ["none", "branch", "branch", "tail"]
-
-
-def test_path_queries_of_mixed_lengths_keep_their_own_nodes_and_edges():
-    ring = graph_of([(i, 0, (i + 1) % 10) for i in range(10)])
-    some = walks(ring, count=40, rng=np.random.default_rng(0))
-    queries = path_queries(some)
-    for row, query in enumerate(queries):
-        length = some.lengths[row]
-        assert query.nodes == (some.entities[row, 0], *[TARGET] * length)
-        assert query.edges == tuple((i, 0, i + 1) for i in range(length))
-
-
-@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 3)), max_size=30), st.integers(0, 30))
-def test_unseen_keeps_the_first_of_each_row(rows, cut):
-    table = np.array(rows, np.int32).reshape(-1, 2)
-    keys = signatures(table[:, 0], table[:, 1])
-    first, seen = unseen(keys[:cut], np.zeros(0, np.uint64))
-    second, seen = unseen(keys[cut:], seen)
-    kept = [rows[i] for i in first] + [rows[cut + i] for i in second]
-    assert kept == list(dict.fromkeys(rows))
-    assert np.array_equal(seen, np.unique(keys))
-
-
-def test_signatures_see_columns_and_order():
-    left, right = np.array([1, 2], np.int32), np.array([2, 1], np.int32)
-    assert len(set(signatures(left, right).tolist())) == 2
-    assert np.array_equal(signatures(left, right), signatures(np.stack([left, right], axis=1)))

@@ -1,0 +1,77 @@
+"""The dataset table, counted by hand and by the tokens that a model reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biqe.graph.knowledge_graph import Splits
+from biqe.graph.triples import as_triples
+from biqe.graph.vocabulary import Vocabulary
+from biqe.mine.dataset import MineConfig, mine_split
+from biqe.mine.online import epoch_queries
+from biqe.mine.statistics import branch_lengths, split_statistics, statistics_rows
+from biqe.query.bound import TARGET
+from biqe.query.queryset import KINDS
+from biqe.query.token_table import MASK, token_table
+
+SMALL = MineConfig(paths=60, dags=40, eval_paths=40, eval_dags=30)
+
+
+def splits_of(train, valid=(), test=(), entities=10, relations=3) -> Splits:
+    vocabulary = Vocabulary([f"e{i}" for i in range(entities)], [f"r{i}" for i in range(relations)])
+    return Splits(vocabulary, *(as_triples(list(part)) for part in (train, valid, test)))
+
+
+def random_splits(seed: int, entities=12, relations=3, train=18, held_out=12) -> Splits:
+    rng = np.random.default_rng(seed)
+    rows = np.unique(rng.integers(0, [entities, relations, entities], (train + 2 * held_out, 3)), axis=0)
+    rows = rng.permutation(rows)
+    return splits_of(
+        rows[2 * held_out :], rows[:held_out], rows[held_out : 2 * held_out], entities=entities, relations=relations
+    )
+
+
+def test_statistics_by_hand():
+    # 0 -> 2 <- 1, 2 -> 3 -> 4: walks 0,1 -> 2 -> 3 and on to 4; DAGs at 2 and at 3.
+    graph = splits_of([(0, 0, 2), (1, 1, 2), (2, 0, 3), (3, 0, 4)], entities=5, relations=2)
+    queries = mine_split(graph, "train", MineConfig(paths=100, dags=100))
+    found = split_statistics(queries, triples=4)
+    # Walks of 2 edges: 0-2-3, 1-2-3, 2-3-4; of 3: 0-2-3-4, 1-2-3-4.
+    assert (found.triples, found.paths, found.path_lengths) == (4, 5, {"2": 3, "3": 2})
+    # Branches into 2: 0-2 and 1-2. Into 3: 2-3, 0-2-3, 1-2-3 (walks on to 4). Sets of two and of three of them.
+    dags = queries.take(np.flatnonzero(queries.kinds == KINDS.index("dag")))
+    at_two = dags.take(np.flatnonzero(dags.gold[dags.node_offsets[1:] - 2] == 2))
+    assert len(at_two) == 1 and found.dags == 1 + 4
+    # At 2: two paths of two masks, five tokens each. At 3: pairs (2-3, 0-2-3), (2-3, 1-2-3), (0-2-3, 1-2-3), and all.
+    masks = 4 * 1 + (3 * 2 + 2 * 3) + 4 + ((2 + 3) + (2 + 3) + (3 + 3) + (2 + 3 + 3))
+    targets = 4 * 1 + (3 * 2 + 2 * 3) + 2 + (3 + 3 + 4 + 4)
+    length = 4 * 3 + (3 * 5 + 2 * 7) + 10 + ((5 + 7) + (5 + 7) + (7 + 7) + (5 + 7 + 7))
+    assert found.average_masks == pytest.approx(masks / 14)
+    assert found.average_targets == pytest.approx(targets / 14)
+    assert found.average_length == pytest.approx(length / 14)
+    assert found.branches == {"2": 4, "3": 1}
+    assert found.branch_lengths == {"1": 5, "2": 6}
+    assert statistics_rows({"train": found})[:3] == [("Triples", [4]), ("Paths", [5]), ("DAGs", [5])]
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10_000))
+def test_masks_and_lengths_are_those_of_the_tokens_that_a_model_reads(seed):
+    graph = random_splits(seed)["train"]
+    queries = epoch_queries(graph, paths=20, dags=20, seed=seed, epoch=0)
+    table = token_table(queries, graph.entity_count)
+    found = split_statistics(queries)
+    assert found.average_masks * len(queries) == pytest.approx((table.tokens == MASK).sum())
+    assert found.average_length * len(queries) == pytest.approx(len(table.tokens))
+    assert found.average_targets * len(queries) == pytest.approx((queries.nodes == TARGET).sum())
+    edges = np.diff(queries.edge_offsets)[queries.kinds == KINDS.index("dag")]
+    assert branch_lengths(queries).sum() == (edges - 1).sum()
+
+
+def test_statistics_of_nothing():
+    empty = mine_split(splits_of([(0, 0, 1)]), "train", SMALL)
+    found = split_statistics(empty)
+    assert (found.paths, found.dags, found.average_masks) == (0, 0, 0.0)
