@@ -15,7 +15,9 @@ answer in the complete graph; hard ones, for types that intersect, fulfil one br
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,8 +95,9 @@ def training_questions(splits: Splits, config: TypedConfig | None = None) -> Sha
     parts = [_single(*_all_pairs(graph))]
     for code, (name, shape) in enumerate(TYPES.items()):
         if shape != "1p":
-            drawn = _draw(source, None, shape, config.train, np.random.default_rng([config.seed, 0, code]), _nothing())
-            parts.append(_questions(name, shape, drawn))
+            sampler = _Sampler(source, shape, np.random.default_rng([config.seed, 0, code]))
+            drawn = _collect(config.train, sampler.draw)
+            parts.append(_questions(name, shape, _Drawn.join([sampler.none, *drawn])))
     return join_shapes(parts)
 
 
@@ -148,7 +151,7 @@ class _Drawn:
     def __len__(self) -> int:
         return len(self.target)
 
-    def take(self, rows: NDArray[np.integer] | slice) -> _Drawn:
+    def take(self, rows: NDArray[np.integer]) -> _Drawn:
         return _Drawn(self.anchors[rows], self.relations[rows], self.target[rows])
 
     @staticmethod
@@ -156,25 +159,35 @@ class _Drawn:
         return _Drawn(*(np.concatenate([getattr(p, n) for p in parts]) for n in ("anchors", "relations", "target")))
 
 
-def _nothing() -> Keys:
-    return np.zeros(0, np.uint64)
+Part = TypeVar("Part", _Drawn, ShapedQueries)
+
+
+def _collect(count: int, draw: Callable[[], Part]) -> list[Part]:
+    """Questions from one draw after the other: ``count`` of them, or as many as there are."""
+    found: list[Part] = []
+    missing, barren = count, 0
+    while missing > 0 and barren < _BARREN:
+        part = draw()
+        barren = 0 if len(part) else barren + 1
+        if len(part):
+            found.append(part.take(np.arange(min(missing, len(part)))))
+            missing -= len(found[-1])
+    return found
 
 
 def _held_out(
     worlds: _Worlds, name: str, shape: str, count: int, negatives: int, rng: np.random.Generator
 ) -> ShapedQueries | None:
     """``count`` questions of one type, or as many as there are; None where there are none."""
-    found: list[ShapedQueries] = []
-    seen, missing, barren = _nothing(), count, 0
-    while missing > 0 and barren < _BARREN:
-        drawn, seen = _try(worlds.source, worlds.new, shape, rng, seen)
-        part = _with_answers(worlds, name, shape, drawn, negatives, rng) if len(drawn) else None
-        if part is None or len(part) == 0:
-            barren += 1
-            continue
-        barren = 0
-        found.append(part.take(np.arange(min(missing, len(part)))))
-        missing -= len(found[-1])
+    sampler = _Sampler(worlds.source, shape, rng, worlds.new)
+
+    def draw() -> ShapedQueries:
+        drawn = sampler.draw()
+        if len(drawn) == 0:
+            return _questions(name, shape, drawn)
+        return _with_answers(worlds, name, shape, drawn, negatives, rng)
+
+    found = _collect(count, draw)
     return join_shapes(found) if found else None
 
 
@@ -224,57 +237,49 @@ def _partial(worlds: _Worlds, shape: str, drawn: _Drawn, true: AnswerSets) -> An
     return subtract(sorted_sets(owner[alike], values[alike], count), true)
 
 
-def _draw(
-    source: _Targets, new: NDArray[np.int32] | None, shape: str, count: int, rng: np.random.Generator, seen: Keys
-) -> _Drawn:
-    """``count`` different questions, or as many as there are."""
-    found: list[_Drawn] = []
-    missing, barren = count, 0
-    while missing > 0 and barren < _BARREN:
-        drawn, seen = _try(source, new, shape, rng, seen)
-        barren = 0 if len(drawn) else barren + 1
-        found.append(drawn.take(slice(missing)))
-        missing -= len(found[-1])
-    layout = LAYOUTS[shape]
-    none = _Drawn(
-        np.zeros((0, layout.anchors), np.int32), np.zeros((0, len(layout.edges)), np.int32), np.zeros(0, np.int32)
-    )
-    return _Drawn.join(found or [none])
+class _Sampler:
+    """Draws different questions of one shape; with ``new``, such as have an edge among these triples."""
 
+    def __init__(
+        self, source: _Targets, shape: str, rng: np.random.Generator, new: NDArray[np.int32] | None = None
+    ) -> None:
+        self.source, self.layout, self.rng, self.new = source, LAYOUTS[shape], rng, new
+        self.seen: Keys = np.zeros(0, np.uint64)
 
-def _try(
-    source: _Targets, new: NDArray[np.int32] | None, shape: str, rng: np.random.Generator, seen: Keys
-) -> tuple[_Drawn, Keys]:
-    """Questions from one chunk of targets that were not seen before; with ``new``, those with an edge among them."""
-    graph, layout = source.graph, LAYOUTS[shape]
-    count = graph.relation_count
-    target = source.draw(rng)
-    value = np.full((len(target), len(layout.nodes)), -1, np.int32)
-    value[:, -1] = target
-    relations = np.empty((len(target), len(layout.edges)), np.int32)
-    # Edges point to the target; walked from the target back to the constants, each leads to its first end.
-    for edge in range(len(layout.edges) - 1, -1, -1):
-        start, end = layout.edges[edge]
-        relation, value[:, start] = random_edges(graph.index, value[:, end], rng, relation_count=count, both_ways=True)
-        relations[:, edge] = np.where(relation < count, relation + count, relation - count)
-    anchors = value[:, [layout.nodes.index(anchor) for anchor in range(layout.anchors)]]
-    good = (anchors != target[:, None]).all(axis=1)
-    ends = {
-        edge: [other for other in range(edge) if layout.edges[other][1] == layout.edges[edge][1]]
-        for edge in range(len(layout.edges))
-    }
-    for edge, others in ends.items():
-        for other in others:
-            # Edges that meet must not be the same one.
-            good &= (relations[:, edge] != relations[:, other]) | (
-                value[:, layout.edges[edge][0]] != value[:, layout.edges[other][0]]
+    @property
+    def none(self) -> _Drawn:
+        """No question of the shape."""
+        shapes = (0, self.layout.anchors), (0, len(self.layout.edges)), (0,)
+        return _Drawn(*(np.zeros(shape, np.int32) for shape in shapes))
+
+    def draw(self) -> _Drawn:
+        """Questions from one chunk of targets that were not drawn before."""
+        graph, layout = self.source.graph, self.layout
+        count = graph.relation_count
+        target = self.source.draw(self.rng)
+        value = np.full((len(target), len(layout.nodes)), -1, np.int32)
+        value[:, -1] = target
+        relations = np.empty((len(target), len(layout.edges)), np.int32)
+        # Edges point to the target; walked from the target back to the constants, each leads to its first end.
+        for edge in range(len(layout.edges) - 1, -1, -1):
+            start, end = layout.edges[edge]
+            relation, value[:, start] = random_edges(
+                graph.index, value[:, end], self.rng, relation_count=count, both_ways=True
             )
-    if new is not None:
-        good &= _uses(new, layout.edges, value, relations, count)
-    rows = np.flatnonzero(good)
-    drawn = _Drawn(anchors[rows], relations[rows], target[rows])
-    fresh, seen = unseen(signatures(drawn.anchors, drawn.relations), seen)
-    return drawn.take(fresh), seen
+            relations[:, edge] = np.where(relation < count, relation + count, relation - count)
+        anchors = value[:, [layout.nodes.index(anchor) for anchor in range(layout.anchors)]]
+        good = (anchors != target[:, None]).all(axis=1)
+        for edge, (start, end) in enumerate(layout.edges):
+            for other, (other_start, other_end) in enumerate(layout.edges[:edge]):
+                if other_end == end:  # edges that meet must not be the same one
+                    differ = relations[:, edge] != relations[:, other]
+                    good &= differ | (value[:, start] != value[:, other_start])
+        if self.new is not None:
+            good &= _uses(self.new, layout.edges, value, relations, count)
+        rows = np.flatnonzero(good)
+        drawn = _Drawn(anchors[rows], relations[rows], target[rows])
+        fresh, self.seen = unseen(signatures(drawn.anchors, drawn.relations), self.seen)
+        return drawn.take(fresh)
 
 
 class _Targets:
