@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class _BrokeOff(Exception):
-    """Less, more or another part came than the file has; caught within this file."""
+    """The server sent less, more or another part than was asked for; caught within this file."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ ROOT = "HP:0000118"
 """Phenotypic abnormality: inheritance, onset and the like stand beside it and are left out."""
 SHARES = (0.05, 0.05)
 MAX_BYTES = 1 << 28
-"""Of one file: a wheel is an archive, and archives can promise anything."""
+"""Of one file: what an archive says about the size of its members is not to be trusted."""
 
 
 def find_source(data: Path) -> Path | None:

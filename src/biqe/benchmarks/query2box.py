@@ -6,8 +6,8 @@
     └── valid_ans_2c.pkl valid_ans_2c_hard.pkl …   all answers in the graph up to the split, and those that are hard
 
 Entities and relations are matched by name. The published entities are those of the training graph; only they are
-ranked, and only triples between them count. What files are missing is made: answers by exact traversal, the training
-queries of one missing shape by sampling (``resample``). Paper: Ren, Hu, Leskovec 2020.
+ranked, and only triples between them count. Where files are missing, answers are computed by exact traversal, and
+training queries of 2i and 3i are sampled (``resample``). Paper: Ren, Hu, Leskovec 2020.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def _first_bad(entries: list[Any], shape: str) -> str:
 
 
 def _whole_numbers(values: list[Any], what: str, path: Path) -> NDArray[np.int64]:
-    """``values`` as an array, which is made only once they are numbers: of lists it would be as large as those are."""
+    """``values`` as an array. Types are checked first: an array of nested lists could be of any size."""
     for kind in set(map(type, values)) - {int}:
         raise UnreadableFile(f"{path} must hold whole numbers for {what}. Got {kind.__name__}")
     try:

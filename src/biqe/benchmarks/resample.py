@@ -1,4 +1,4 @@
-"""Intersection queries sampled the way Query2Box's own were: for training files that are too large to be had.
+"""Intersection queries sampled as Query2Box's own were, for training files that are not distributed.
 
 Published are the queries, not the program that made them. What the published 2i and 3i training queries look like
 is met by this: an answer is drawn from all entities alike; for each branch one of the relations that lead to it, all

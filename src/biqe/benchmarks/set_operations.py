@@ -59,7 +59,7 @@ def pick_outside(
     starts = np.cumsum(sizes) - sizes
     place = np.empty(len(types), np.int64)
     place[order] = np.arange(len(types)) - starts[types[order]]
-    # Members of the set that are of the wanted type; the others are no hindrance.
+    # Only members of the wanted type have to be avoided.
     owner = np.repeat(np.arange(len(sets)), np.diff(sets.offsets))
     alike = types[sets.values] == wanted[owner]
     owner, inside = owner[alike], place[sets.values[alike]]
@@ -85,8 +85,8 @@ def _ranks(
     ranks = np.arange(offsets[-1]) - np.repeat(offsets[:-1], taken)  # all of them, where there are no more
     large = np.flatnonzero(sizes > most)
     if len(large):
-        # Floyd's way, in all rows at once: the i-th draw is below size - most + i + 1, and one that was drawn before
-        # is replaced by the largest number of its turn, which cannot have been.
+        # Floyd's algorithm, in all rows at once: the i-th draw is below size - most + i + 1, and one that was drawn
+        # before is replaced by the largest number of its turn, which cannot have been.
         chosen = np.empty((len(large), most), np.int64)
         for turn in range(most):
             last = sizes[large] - most + turn

@@ -55,7 +55,7 @@ class Published:
     figures: Figures
     split: str = "test"
     taken_from: str = ""
-    """Whom that paper has the figures from, where they are not its own."""
+    """The paper that these figures were copied from, where they are not the source's own."""
     benchmark: str | None = None
     """The benchmark that the figures are of, where the recipe runs another one."""
 
@@ -165,7 +165,7 @@ def load(name: str, folder: Path | None = None) -> Table:
         _check(path, "rows", item, {"group": str, "label": str}, required=("group", "label"))
     _check(path, "headline", data["headline"], {"group": str, "metric": str}, required=("group", "metric"))
     headline = data["headline"]["group"], data["headline"]["metric"]
-    # A leading underscore marks what others start from and no row of the table.
+    # A leading underscore marks a recipe that others start from and that has no row in the table.
     files = {recipe.stem for recipe in path.parent.glob("[!_]*.toml")} - {path.stem}
     if files != set(data["recipes"]):
         odd = ", ".join(sorted(files ^ set(data["recipes"])))
@@ -185,42 +185,15 @@ def load(name: str, folder: Path | None = None) -> Table:
     return table
 
 
-_TABLE: dict[str, type | tuple[type, ...]] = {
-    "title": str,
-    "order": int,
-    "columns": list,
-    "rows": list,
-    "headline": dict,
-    "notes": list,
-    "recipes": list,
-    "quick": dict,
-}
-_COLUMN: dict[str, type | tuple[type, ...]] = {"metric": str, "label": str, "group": str, "format": str}
-_RECIPE: dict[str, type | tuple[type, ...]] = {
-    "like": str,
-    "label": str,
-    "benchmark": str,
-    "job": str,
-    "model": str,
-    "model_config": dict,
-    "train": dict,
-    "solving": dict,
-    "filters": list,
-    "optional": bool,
-    "start_from": str,
-    "note": str,
-    "published": dict,
-    "quick": dict,
-}
-_PUBLISHED: dict[str, type | tuple[type, ...]] = {
-    "source": str,
-    "split": str,
-    "taken_from": str,
-    "benchmark": str,
-    "figures": dict,
-}
-_CHANGES: dict[str, type | tuple[type, ...]] = {"model_config": dict, "train": dict, "sample": int}
-
+_TABLE: dict[str, type] = {"title": str, "order": int} | dict.fromkeys(("columns", "rows", "notes", "recipes"), list)
+_TABLE |= dict.fromkeys(("headline", "quick"), dict)
+_COLUMN = dict.fromkeys(("metric", "label", "group", "format"), str)
+_RECIPE: dict[str, type] = dict.fromkeys(("like", "label", "benchmark", "job", "model", "start_from", "note"), str)
+_RECIPE |= dict.fromkeys(("model_config", "train", "solving", "published", "quick"), dict)
+_RECIPE |= {"filters": list, "optional": bool}
+_PUBLISHED = dict.fromkeys(("source", "split", "taken_from", "benchmark"), str) | {"figures": dict}
+_CHANGES = {"model_config": dict, "train": dict, "sample": int}
+# Keys that each part of a file may have, and the type of their values.
 
 _ALIKE = ("benchmark", "model", "model_config", "train", "solving", "filters", "start_from", "quick")
 """What a recipe takes over from the one that it is ``like``: how the model is made, not how its row is shown."""
@@ -333,9 +306,7 @@ def _check_train(path: Path, place: str, data: Mapping[str, Any]) -> None:
             )
 
 
-def _check(
-    path: Path, place: str, data: Any, known: Mapping[str, type | tuple[type, ...]], *, required: tuple[str, ...] = ()
-) -> None:
+def _check(path: Path, place: str, data: Any, known: Mapping[str, type], *, required: tuple[str, ...] = ()) -> None:
     """Refuse keys that are not known, values of another type, and missing keys."""
     where = f"{path}: [{place}]" if place else f"{path}:"
     if not isinstance(data, dict):
@@ -345,7 +316,7 @@ def _check(
             raise UnreadableFile(f"{where} has no key {key!r}; known are {', '.join(known)}", hint=_nearest(key, known))
         kind = known[key]
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise UnreadableFile(f"{where} {key!r} must be of type {getattr(kind, '__name__', kind)}. Got {value!r}")
+            raise UnreadableFile(f"{where} {key!r} must be of type {kind.__name__}. Got {value!r}")
     missing = [key for key in required if key not in data]
     if missing:
         raise UnreadableFile(f"{where} lacks {', '.join(map(repr, missing))}")

@@ -217,7 +217,7 @@ def _result(job: Job, **facts: object) -> Result:
 
 
 def _absent(jobs: Sequence[Job], places: Places, watcher: Watcher) -> dict[str, str]:
-    """Benchmarks that files of could not be got, and which. Refused where no job could run at all."""
+    """Why benchmarks cannot be opened, by name, for lack of files. Refused where no job could run at all."""
     wanted = dict.fromkeys(job.recipe.benchmark for job in jobs)
     absent = {name: why for name in wanted if (why := _get(name, places, watcher))}
     if absent and len(absent) == len(wanted):
@@ -231,7 +231,7 @@ def _absent(jobs: Sequence[Job], places: Places, watcher: Watcher) -> dict[str, 
 
 
 def _get(name: str, places: Places, watcher: Watcher) -> str:
-    """Fetch the files of a benchmark that are missing, if all of them can be; else why it cannot be opened."""
+    """Fetch the missing files of a benchmark if all have an address; returns why it cannot be opened, or ''."""
     missing = benchmarks.missing(name, data=places.data)
     if not missing:
         return ""

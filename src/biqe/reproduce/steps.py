@@ -1,4 +1,4 @@
-"""What jobs have in common: the benchmark, its graph as a folder, a training run that may be half done, the model."""
+"""What jobs share: the opened benchmark, its graph folder, and a training run, begun, resumed or found finished."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Places:
 
 
 class Watcher(Listener, Protocol):
-    """Whoever shows what the queue does; a training's steps and validations, too."""
+    """Shows what the queue does, the steps and validations of trainings included."""
 
     def began(self, job: Job, number: int, total: int) -> None:
         """A job begins."""
@@ -52,7 +52,7 @@ class Watcher(Listener, Protocol):
         """What is being done now."""
 
     def ranked(self, done: int, total: int) -> None:
-        """So many of the queries have been ranked."""
+        """``done`` of ``total`` queries have been ranked."""
 
     def ended(self, job: Job, state: str, reason: str) -> None:
         """A job is done, failed, or could not begin."""
@@ -60,14 +60,14 @@ class Watcher(Listener, Protocol):
 
 @dataclass
 class Desk:
-    """What stays open between the jobs of one queue."""
+    """The benchmark that stays open from one job of a queue to the next."""
 
     places: Places
     watcher: Watcher
     _open: dict[str, OpenBenchmark] = field(default_factory=dict)
 
     def benchmark(self, name: str) -> OpenBenchmark:
-        """The benchmark, opened once; the one before it is let go."""
+        """The benchmark, opened once; the one before it is closed."""
         if name not in self._open:
             self.watcher.doing(f"opening {name}")
             self._open.clear()
@@ -95,7 +95,7 @@ class Trained:
     before: float = 0.0
     """Seconds of the training that it started from."""
     peak_mib: int = 0
-    """Largest resident size of the processes that trained it, as far as they lived to tell."""
+    """Largest resident size of the processes that trained it, of those that recorded it."""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class Trained:
 
 
 def train(job: Job, desk: Desk) -> Trained:
-    """The trained model of ``job``: begun, gone on with, or found finished. KeyboardInterrupt where it was stopped."""
+    """The model of ``job``, trained, resumed, or found finished. KeyboardInterrupt if training was stopped."""
     assert job.recipe.model is not None
     before = None if job.before is None else train(job.before, desk)
     opened = desk.benchmark(job.recipe.benchmark)
@@ -161,7 +161,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._begin = time.perf_counter()
-        _forget_peak()
+        _reset_peak()
 
     def seconds(self) -> float:
         """Since the beginning."""
@@ -169,7 +169,7 @@ class Stopwatch:
 
     @staticmethod
     def peak_mib() -> int:
-        """Largest resident size since the beginning; of the whole process where the system cannot forget."""
+        """Largest resident size since the beginning, or of the whole process where its peak cannot be reset."""
         from biqe.evaluate.machine import peak_resident_bytes
 
         try:
@@ -179,8 +179,8 @@ class Stopwatch:
             return peak_resident_bytes() >> 20
 
 
-def _forget_peak() -> None:
-    """Let Linux begin a new peak of this process; elsewhere, and where it is forbidden, the old one stays."""
+def _reset_peak() -> None:
+    """Reset the peak memory that Linux records for this process; does nothing where that is not possible."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from biqe.evaluate.report import Report
 
 TRAINING_SAMPLE = 1000
-"""Training queries that are ranked to see how much is remembered."""
+"""Training queries that are ranked to see how much is memorised."""
 TIMED, TIMED_BATCH = 200, 100
 """Queries that are timed one by one, and at most of each shape or kind in batches."""
 STATISTICS = ("triples", "paths", "dags", "average_masks", "average_targets", "average_length")
@@ -49,9 +49,9 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=dict)
     parts: int = 1
     peak_mib: int = 0
-    """Of the training, whoever did it."""
+    """Of the training, also where an earlier process did it."""
     files: dict[str, bytes] = field(default_factory=dict)
-    """Pictures and the like, by the ending of their name; they are put beside the result."""
+    """Pictures by file extension; they are written beside the result."""
 
     def add(self, name: str, report: Report | OneAtATime, prefix: str = "") -> None:
         """Take over the figures of a report; with ``prefix``, its groups are ``prefix`` and ``prefix group``."""
