@@ -4,7 +4,7 @@
     python benchmarks/joint_tuples.py --run runs/fb --set sets/fb15k237-cq --limit 150   # a sample
     python benchmarks/joint_tuples.py --run runs/fb --set sets/fb15k237-cq --targets 2   # of two targets only
     python benchmarks/joint_tuples.py --run runs/fb --some-missing 1000                  # DAGs known in part
-    python benchmarks/joint_tuples.py ... --out results/fb15k237-cq/joint-tuples-2.json  # the result as a file, too
+    python benchmarks/joint_tuples.py ... --out joint-tuples-2.json  # the result as a file, too
 
 product multiplies the targets' own distributions; beam fills one target after the other; blended does so, too, and goes
 by the product as much as by what the filled query says; linked goes by the links that a model has inside, and by its
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--known", choices=("one", "off"), help="whether known links are sure for linked; its own way")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--out", type=Path, help="file for the result, such as results/NAME/joint-tuples.json")
+    parser.add_argument("--out", type=Path, help="file for the result, such as joint-tuples.json")
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)

@@ -64,7 +64,6 @@ def test_whole_tuples_by_number_of_targets(bench, run, tmp_path):
         assert json.loads(place.read_text()) == found[targets]
         assert list(found[targets]["queries_by_targets"]) == [str(targets)]
         assert f"MRR, {targets} targets" in shown
-        # tools/results_table.py shows these.
         assert found[targets]["metrics"] == found[targets]["ways"]["beam"]["metrics"]
     for targets, part in found.items():
         assert part["queries"] == everything["queries_by_targets"][str(targets)] > 0
