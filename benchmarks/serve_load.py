@@ -171,7 +171,7 @@ def serve(arguments: argparse.Namespace) -> None:
     engine = EngineConfig(batching=not arguments.no_batching, threads=arguments.threads)
     base = biqe.open(arguments.run, graph=arguments.graph)
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  a line of log for each request
-    serve(base, config, engine, announce=lambda listening, _: print(listening.port, flush=True))
+    serve(base, config, engine, announce=lambda address, _: print(address.rpartition(":")[2], flush=True))
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: str, mode: str) -> int:

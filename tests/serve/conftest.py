@@ -21,11 +21,11 @@ def running(app) -> Iterator[str]:
     """The address of a server that runs the application in a thread of this process."""
     import uvicorn
 
-    from biqe.serve.wire import Wire
+    from biqe.serve.http_protocol import HttpProtocol
 
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_level="critical", access_log=False, http=Wire, ws="none", lifespan="on")
+    config = uvicorn.Config(app, log_level="critical", access_log=False, http=HttpProtocol, ws="none", lifespan="on")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
@@ -47,7 +47,7 @@ def serving(kb: KnowledgeBase, config=None, *, log=None, live=None, **engine_opt
     from biqe.serve.app import build
     from biqe.serve.config import ServeConfig
     from biqe.serve.engine import Engine, EngineConfig
-    from biqe.serve.observe import new_log
+    from biqe.serve.metrics_and_logs import new_log
 
     with open("/dev/null", "w") as nowhere:
         engine = Engine(kb, EngineConfig(**engine_options), live)

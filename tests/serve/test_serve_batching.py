@@ -24,7 +24,7 @@ from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.queryset import QuerySet
 from biqe.serve.batching import PADDED, PAIRS, QUANTUM, QUERIES, ModelQueue, by_length, shares
 from biqe.serve.engine import Engine, EngineConfig
-from biqe.serve.floor import Floor
+from biqe.serve.gil_scheduler import GilScheduler
 
 QUESTIONS = [
     ("SELECT ?c WHERE { ?c :located_on :Rhine }", {}),
@@ -92,7 +92,7 @@ def asked(kb, numbers, **options):
         engine = Engine(kb, EngineConfig(**options))
         try:
             found = await asyncio.gather(*(engine.ask(QUESTIONS[n][0], **QUESTIONS[n][1]) for n in numbers))
-            return [said(answer) for answer in found], engine.facts
+            return [said(answer) for answer in found], engine.stats
         finally:
             await engine.stop()
 
@@ -179,13 +179,13 @@ def queries(entities):
     return QuerySet.of([BoundQuery((entity, TARGET), ((0, 0, 1),), (1,)) for entity in entities])
 
 
-def in_threads(queue, floor, model, jobs, checks=None):
+def in_threads(queue, scheduler, model, jobs, checks=None):
     """What each job gets, a score of each query or its error."""
     found = [None] * len(jobs)
 
     def ask(number):
         try:
-            with floor.held():
+            with scheduler.running():
                 check = checks[number] if checks else None
                 found[number] = queue.scores(model, queries(jobs[number]), check)[:, 0].tolist()
         except Exception as error:
@@ -200,17 +200,17 @@ def in_threads(queue, floor, model, jobs, checks=None):
 
 
 def test_a_question_that_breaks_the_model_breaks_no_other():
-    floor, model = Floor(), CountingModel()
-    queue = ModelQueue(floor)
+    scheduler, model = GilScheduler(), CountingModel()
+    queue = ModelQueue(scheduler)
     jobs = [[1, 2], [13], [3], [], [4, 13, 5], [6]]
-    found = in_threads(queue, floor, model, jobs)
+    found = in_threads(queue, scheduler, model, jobs)
     queue.stop()
     assert [found[0], found[2], found[3], found[5]] == [[1, 2], [3], [], [6]]
     assert isinstance(found[1], ValueError) and isinstance(found[4], ValueError)
 
 
 def test_a_small_question_passes_between_the_parts_of_a_large_one():
-    floor = Floor()
+    scheduler = GilScheduler()
     large_begun, small_asked = threading.Event(), threading.Event()
 
     def gate():
@@ -218,12 +218,12 @@ def test_a_small_question_passes_between_the_parts_of_a_large_one():
         small_asked.wait(10)
 
     model = CountingModel(gate)
-    queue = ModelQueue(floor)
+    queue = ModelQueue(scheduler)
     large = [n % 10 for n in range(1_000)]
     found = {}
 
     def ask(name, entities):
-        with floor.held():
+        with scheduler.running():
             found[name] = queue.scores(model, queries(entities))[:, 0].tolist()
             found[f"{name} after"] = len(model.calls)
 
@@ -250,9 +250,9 @@ def test_whoever_has_gone_is_not_asked_for():
     def gone():
         raise Gone
 
-    floor, model = Floor(), CountingModel()
-    queue = ModelQueue(floor)
-    found = in_threads(queue, floor, model, [[1], [2], [3]], [None, gone, None])
+    scheduler, model = GilScheduler(), CountingModel()
+    queue = ModelQueue(scheduler)
+    found = in_threads(queue, scheduler, model, [[1], [2], [3]], [None, gone, None])
     queue.stop()
     assert found[0] == [1] and found[2] == [3] and isinstance(found[1], Gone)
     assert 2 not in [entity for call in model.calls for entity in call]

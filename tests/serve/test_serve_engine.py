@@ -17,7 +17,7 @@ import biqe
 from biqe.errors import BiqeError, Busy, InvalidOption, RequestRefused, SparqlSyntax, TookTooLong
 from biqe.exact.checkpoint import checked_by, checkpoint
 from biqe.serve.engine import Engine, EngineConfig
-from biqe.serve.floor import Floor
+from biqe.serve.gil_scheduler import GilScheduler
 from biqe.serve.live.live_graph import LiveGraph
 
 RIVERS = "SELECT ?r WHERE { ?r :flows_through :Germany }"
@@ -93,7 +93,7 @@ def test_whoever_comes_to_a_full_queue_is_turned_away_at_once(kb):
     async def run():
         async with running(kb, exact_threads=2, queue=3) as engine:
             inside = [asyncio.create_task(engine.run(gate.wait)) for _ in range(5)]
-            await until(lambda: engine.facts["exact_waiting"] == 3)
+            await until(lambda: engine.stats["exact_waiting"] == 3)
             with pytest.raises(Busy) as refused:
                 await engine.run(gate.wait)
             assert refused.value.retry_after >= 1 and refused.value.headers["Retry-After"]
@@ -122,7 +122,7 @@ def test_a_question_out_of_time_stops_at_its_next_check_point(kb):
             with pytest.raises(TookTooLong, match="0.05 s"):
                 await engine.run(work, deadline=0.05)
             await until(stopped.is_set)
-            await until(lambda: engine.facts["running"] == 0)
+            await until(lambda: engine.stats["running"] == 0)
             # The server's own limit holds whatever the caller wants.
         async with running(kb, seconds=0.05) as engine:
             stopped.clear()
@@ -154,11 +154,11 @@ def test_what_nobody_waits_for_never_begins_or_stops(kb):
     async def run():
         async with running(kb, exact_threads=1) as engine:
             holds = asyncio.create_task(engine.run(first))
-            await until(lambda: engine.facts["running"] == 1)
+            await until(lambda: engine.stats["running"] == 1)
             waits = asyncio.create_task(engine.run(second))
-            await until(lambda: engine.facts["exact_waiting"] == 1)
+            await until(lambda: engine.stats["exact_waiting"] == 1)
             waits.cancel()
-            await until(lambda: engine.facts["exact_waiting"] == 0)
+            await until(lambda: engine.stats["exact_waiting"] == 0)
             gate.set()
             await holds
             going = asyncio.create_task(engine.run(third))
@@ -178,12 +178,12 @@ def test_a_cancelled_prediction_asks_the_model_no_more(kb):
             await engine.start()
             question = "SELECT ?a ?b ?c WHERE { ?a :near ?b . ?b :near ?c . ?c :near :Bonn }"
             going = asyncio.create_task(engine.ask(question, top=1_000, width=400))
-            await until(lambda: engine.facts["model_calls"] > 1)
+            await until(lambda: engine.stats["model_calls"] > 1)
             going.cancel()
-            await until(lambda: engine.facts["running"] == 0)
-            calls = engine.facts["model_calls"]
+            await until(lambda: engine.stats["running"] == 0)
+            calls = engine.stats["model_calls"]
             await asyncio.sleep(0.1)
-            assert engine.facts["model_calls"] == calls and engine.facts["model_waiting"] == 0
+            assert engine.stats["model_calls"] == calls and engine.stats["model_waiting"] == 0
             assert await engine.ask(RIVERS)
 
     asyncio.run(run())
@@ -194,17 +194,17 @@ def test_an_endless_query_is_killed_and_others_go_on_meanwhile(kb):
         async with running(kb, exact_threads=2) as engine:
             await engine.exact(COUNTED)
             endless = asyncio.create_task(engine.exact(ENDLESS, deadline=1.0))
-            await until(lambda: engine.facts["running"] == 1)
+            await until(lambda: engine.stats["running"] == 1)
             assert await engine.exact("ASK { ?a ?b ?c }") is True
             assert not endless.done()
             with pytest.raises(TookTooLong):
                 await endless
-            await until(lambda: engine.facts["killed_queries"] == 1 and engine.facts["running"] == 0)
+            await until(lambda: engine.stats["killed_queries"] == 1 and engine.stats["running"] == 0)
             # One whose caller goes away is killed, too.
             left = asyncio.create_task(engine.exact(ENDLESS))
-            await until(lambda: engine.facts["running"] == 1)
+            await until(lambda: engine.stats["running"] == 1)
             left.cancel()
-            await until(lambda: engine.facts["killed_queries"] == 2 and engine.facts["running"] == 0)
+            await until(lambda: engine.stats["killed_queries"] == 2 and engine.stats["running"] == 0)
             assert await engine.exact("ASK { ?a ?b ?c }") is True
 
     asyncio.run(run())
@@ -228,8 +228,8 @@ def test_a_process_of_the_exact_store_is_replaced_after_some_queries(kb, monkeyp
         async with running(kb) as engine:
             for _ in range(7):
                 assert await engine.exact("ASK { ?a ?b ?c }") is True
-                processes.append([child.process for child in engine._processes._idle])
-            assert engine.facts["killed_queries"] == 0
+                processes.append([child.process for child in engine._client._idle])
+            assert engine.stats["killed_queries"] == 0
 
     asyncio.run(run())
     assert [len(idle) for idle in processes] == [1, 1, 0, 1, 1, 0, 1]
@@ -246,7 +246,7 @@ def test_a_process_of_the_exact_store_that_nobody_asks_is_let_go(kb, monkeypatch
             engine.tidy()
             await asyncio.wait_for(until(lambda: not children_of(service)), 20)
             assert await engine.exact("ASK { ?a ?b ?c }") is True
-            assert engine.facts["killed_queries"] == 0
+            assert engine.stats["killed_queries"] == 0
 
     asyncio.run(run())
 
@@ -293,16 +293,16 @@ def test_the_processor_time_of_ended_processes_of_the_exact_store_is_counted(kb,
 def test_exact_queries_wait_for_no_turn(kb):
     async def run():
         async with running(kb) as engine:
-            engine._floor.lease = 60.0
+            engine._scheduler.lease = 60.0
             leave = threading.Event()
 
             def keep():
-                with engine._floor.held():
+                with engine._scheduler.running():
                     leave.wait()
 
             thread = threading.Thread(target=keep)
             thread.start()
-            await until(lambda: engine._floor._holders == 1)
+            await until(lambda: engine._scheduler._running == 1)
             try:
                 assert await asyncio.wait_for(engine.exact("ASK { ?a ?b ?c }"), 20) is True
             finally:
@@ -319,7 +319,7 @@ def test_a_fault_in_a_process_of_the_exact_store_is_not_taken_for_a_lack_of_memo
                 await engine.exact("ASK { ?a ?b ?c }", written=("no such form", ()))
             assert failed.value.status == 500
             assert await engine.exact("ASK { ?a ?b ?c }") is True
-            assert engine.facts["killed_queries"] == 0
+            assert engine.stats["killed_queries"] == 0
 
     asyncio.run(run())
 
@@ -343,9 +343,9 @@ def test_a_stop_finishes_what_runs_and_refuses_what_comes(kb):
     async def run():
         engine = Engine(kb, EngineConfig(exact_threads=1))
         inside = [asyncio.create_task(engine.run(gate.wait)) for _ in range(3)]
-        await until(lambda: engine.facts["running"] == 1)
+        await until(lambda: engine.stats["running"] == 1)
         stopping = asyncio.create_task(engine.stop())
-        await until(lambda: engine.facts["stopping"])
+        await until(lambda: engine.stats["stopping"])
         for refused in (engine.run(gate.wait), engine.ask(RIVERS), engine.exact(COUNTED)):
             with pytest.raises(Busy, match="stopping"):
                 await refused
@@ -370,7 +370,7 @@ def test_a_stop_waits_no_longer_than_it_says(kb):
                 stopped.set()
 
         going = asyncio.create_task(engine.run(work))
-        await until(lambda: engine.facts["running"] == 1)
+        await until(lambda: engine.stats["running"] == 1)
         await engine.stop()
         await until(stopped.is_set)
         with pytest.raises(Exception):  # noqa: B017  nobody is told any more
@@ -389,8 +389,8 @@ def test_threads_that_are_lost_are_noticed(kb, monkeypatch):
                 assert not engine.is_stuck
                 with pytest.raises(TookTooLong):
                     await engine.run(gate.wait, deadline=0.5)  # long enough to begin on a busy machine
-                await until(lambda: engine.facts["stuck"] == number + 1)  # noqa: B023  awaited right here
-            assert engine.is_stuck and engine.facts["stuck"] == 2
+                await until(lambda: engine.stats["stuck"] == number + 1)  # noqa: B023  awaited right here
+            assert engine.is_stuck and engine.stats["stuck"] == 2
             gate.set()
             await until(lambda: not engine.is_stuck)
 
@@ -421,33 +421,33 @@ def test_a_check_is_that_of_its_thread_and_block():
     assert seen == ["inner", "outer"]
 
 
-def test_the_floor_goes_to_whoever_asked_first_and_to_the_model_last():
-    floor, order = Floor(lease=60), []
+def test_the_scheduler_goes_to_whoever_asked_first_and_to_the_model_last():
+    scheduler, order = GilScheduler(lease=60), []
     entered, release = threading.Event(), threading.Event()
 
     def hold():
-        with floor.held():
+        with scheduler.running():
             entered.set()
             release.wait()
 
     def take(name):
-        with floor.held():
+        with scheduler.running():
             order.append(name)
 
     def last():
-        floor.take_last(lambda: False)
+        scheduler.acquire_last(lambda: False)
         order.append("model")
-        floor.leave()
+        scheduler.release()
 
     threads = [threading.Thread(target=hold)]
     threads[0].start()
     entered.wait()
     for target, arguments in ((last, ()), (take, ("first",)), (take, ("second",))):
         thread = threading.Thread(target=target, args=arguments)
-        waiting = len(floor._queue) + (floor._last is not None)
+        waiting = len(scheduler._queue) + (scheduler._last is not None)
         thread.start()
         threads.append(thread)
-        while len(floor._queue) + (floor._last is not None) == waiting:
+        while len(scheduler._queue) + (scheduler._last is not None) == waiting:
             time.sleep(0.001)
     release.set()
     for thread in threads:
@@ -456,39 +456,39 @@ def test_the_floor_goes_to_whoever_asked_first_and_to_the_model_last():
 
 
 def test_whoever_began_first_goes_on_first():
-    floor, order = Floor(lease=60), []
+    scheduler, order = GilScheduler(lease=60), []
     apart, back = threading.Event(), threading.Event()
 
     def old():
-        with floor.held():
-            with floor.left():
+        with scheduler.running():
+            with scheduler.paused():
                 apart.set()
                 back.wait()
             order.append("old")
 
     def young():
-        with floor.held():
+        with scheduler.running():
             order.append("young")
 
     threads = [threading.Thread(target=old), threading.Thread(target=young)]
     threads[0].start()
     apart.wait()
-    with floor.held():
+    with scheduler.running():
         threads[1].start()
-        while len(floor._queue) < 1:
+        while len(scheduler._queue) < 1:
             time.sleep(0.001)
         back.set()
-        while len(floor._queue) < 2:
+        while len(scheduler._queue) < 2:
             time.sleep(0.001)
     for thread in threads:
         thread.join()
     assert order == ["old", "young"]
 
 
-def test_nobody_keeps_the_floor_from_the_others():
-    floor, passed = Floor(lease=0.01), threading.Event()
-    with floor.held():
-        threading.Thread(target=lambda: floor.held().__enter__() or passed.set()).start()
+def test_nobody_keeps_the_scheduler_from_the_others():
+    scheduler, passed = GilScheduler(lease=0.01), threading.Event()
+    with scheduler.running():
+        threading.Thread(target=lambda: scheduler.running().__enter__() or passed.set()).start()
         assert passed.wait(10)
 
 
@@ -499,27 +499,27 @@ def test_a_place_in_the_queue_is_given_up():
     def gone():
         raise Gone
 
-    floor = Floor(lease=0.01)
+    scheduler = GilScheduler(lease=0.01)
     holder = threading.Event()
 
     def keep():
-        with floor.held():
+        with scheduler.running():
             holder.wait()
 
-    floor.lease = 60
+    scheduler.lease = 60
     thread = threading.Thread(target=keep)
     thread.start()
-    floor.lease = 0.01
-    while not floor._holders:
+    scheduler.lease = 0.01
+    while not scheduler._running:
         time.sleep(0.001)
-    floor._since = time.monotonic() + 3600  # so that nobody goes on beside it
-    with pytest.raises(Gone), floor.held(gone):
+    scheduler._since = time.monotonic() + 3600  # so that nobody goes on beside it
+    with pytest.raises(Gone), scheduler.running(gone):
         raise AssertionError
     holder.set()
     thread.join()
-    floor._since = 0.0
-    with floor.held():
-        assert floor._holders == 1
+    scheduler._since = 0.0
+    with scheduler.running():
+        assert scheduler._running == 1
 
 
 @asynccontextmanager

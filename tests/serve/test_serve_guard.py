@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from biqe.cli import main
 from biqe.errors import InvalidOption, RequestRefused, UnreadableFile
 from biqe.query.scan import scan
-from biqe.serve import measure
+from biqe.serve import query_checks
 from biqe.serve.config import Limits, ServeConfig
-from biqe.serve.tokens import Tokens, is_open_to_others
+from biqe.serve.guard import Tokens, is_world_readable
 
 READER, WRITER = "reader-0123456789abcdef", "writer-0123456789abcdef"
 QUERY = {"query": "SELECT ?x { ?x :knows ?y }"}
@@ -116,11 +116,11 @@ def test_a_token_file_must_be_there(tmp_path):
 
 
 def test_a_token_file_that_all_can_read_is_noticed(token_file, tmp_path):
-    assert not is_open_to_others(token_file)
+    assert not is_world_readable(token_file)
     other = tmp_path / "open"
     other.write_text("read 0123456789abcdef\n")
     os.chmod(other, stat.S_IRUSR | stat.S_IROTH)
-    assert is_open_to_others(other)
+    assert is_world_readable(other)
 
 
 # Where it listens
@@ -262,7 +262,7 @@ def test_a_place_that_is_taken_is_left_as_it_is(tmp_path, atlas_kb):
 
 
 def test_headers_that_trickle_in_are_not_waited_for(odd, monkeypatch):
-    monkeypatch.setattr("biqe.serve.wire.HEAD_SECONDS", 0.3)
+    monkeypatch.setattr("biqe.serve.http_protocol.HEAD_SECONDS", 0.3)
     place = (odd.base_url.host, odd.base_url.port)
     with socket.create_connection(place, timeout=20) as silent:
         assert silent.recv(1_000) == b"", "who says nothing is told nothing"
@@ -290,10 +290,10 @@ def _all_of(connection):
 
 
 def test_one_address_has_so_many_connections_and_no_more(odd, monkeypatch):
-    from biqe.serve.wire import Wire
+    from biqe.serve.http_protocol import HttpProtocol
 
     place = (odd.base_url.host, odd.base_url.port)
-    monkeypatch.setattr("biqe.serve.wire.CONNECTIONS", Wire.of_address["127.0.0.1"] + 2)
+    monkeypatch.setattr("biqe.serve.http_protocol.CONNECTIONS", HttpProtocol.of_address["127.0.0.1"] + 2)
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.create_connection(place, timeout=20)) for _ in range(2)]
         for connection in held:
@@ -303,7 +303,7 @@ def test_one_address_has_so_many_connections_and_no_more(odd, monkeypatch):
             head = _all_of(refused).partition(b"\r\n\r\n")[0].lower()
             assert head.split()[1] == b"503" and b"retry-after: 5" in head
     stops = time.monotonic() + 20
-    while Wire.of_address["127.0.0.1"] > 1 and time.monotonic() < stops:
+    while HttpProtocol.of_address["127.0.0.1"] > 1 and time.monotonic() < stops:
         time.sleep(0.01)
     with socket.create_connection(place, timeout=20) as welcome:
         welcome.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
@@ -421,9 +421,9 @@ def test_a_client_that_goes_away_takes_its_work_with_it(serve, atlas_kb):
         with pytest.raises(httpx2.TimeoutException):
             client.get("/sparql", params={"query": slow}, timeout=1.0)
         patience = time.monotonic() + 15
-        while client.engine.facts["running"] and time.monotonic() < patience:
+        while client.engine.stats["running"] and time.monotonic() < patience:
             time.sleep(0.05)
-        assert client.engine.facts["running"] == 0
+        assert client.engine.stats["running"] == 0
         assert client.get("/sparql", params={"query": "ASK { ?s ?p ?o }"}).json()["boolean"] is True
 
 
@@ -441,8 +441,8 @@ def test_a_slow_query_is_stopped_and_others_go_on(small):
 @given(st.text(alphabet="{}()[].;,/?x:p*+|'\"# \na<>", max_size=200))
 def test_measuring_never_fails(text):
     scanned = scan(text)
-    assert 0 <= measure.patterns(scanned) <= len(scanned.words)
-    assert 0 <= measure.long_paths(scanned) <= len(scanned.words)
+    assert 0 <= query_checks.count_patterns(scanned) <= len(scanned.words)
+    assert 0 <= query_checks.count_long_paths(scanned) <= len(scanned.words)
 
 
 @pytest.mark.parametrize(
@@ -457,10 +457,10 @@ def test_measuring_never_fails(text):
     ],
 )
 def test_patterns_are_counted(query, count):
-    assert measure.patterns(scan(query)) == count
+    assert query_checks.count_patterns(scan(query)) == count
 
 
 def test_what_is_refused_names_its_number():
     with pytest.raises(RequestRefused, match="65 triple patterns; at most 64") as refused:
-        measure.refuse_oversized("SELECT * {" + " ?s ?p ?o ." * 65 + "}", Limits())
+        query_checks.refuse_oversized("SELECT * {" + " ?s ?p ?o ." * 65 + "}", Limits())
     assert refused.value.status == 413

@@ -209,7 +209,7 @@ def test_a_record_out_of_its_order_is_an_error(tmp_path):
     journal = journal_of(tmp_path / "live")
     whole = journal.read_bytes()
     journal.write_bytes(whole[: ends[0]] + whole[ends[1] :])
-    with pytest.raises(UnreadableFile, match="version 3, and version 2 should stand here"):
+    with pytest.raises(UnreadableFile, match="has version 3 instead of 2"):
         LiveGraph(tmp_path / "live")
 
 

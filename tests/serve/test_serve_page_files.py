@@ -86,7 +86,7 @@ def test_hashed_files_are_kept_for_good_and_documents_are_asked_for_anew(atlas):
 
 
 @pytest.mark.parametrize(
-    ("accepted", "is_squeezed"),
+    ("accepted", "is_compressed"),
     [
         ("gzip", True),
         ("br, gzip;q=0.5", True),
@@ -96,12 +96,12 @@ def test_hashed_files_are_kept_for_good_and_documents_are_asked_for_anew(atlas):
         ("gzip; q=0.0", False),
     ],
 )
-def test_files_are_squeezed_for_those_who_can_read_it(atlas, accepted, is_squeezed):
+def test_files_are_compressed_for_those_who_can_read_it(atlas, accepted, is_compressed):
     name = next(name for name in page_files.read_page() if re.fullmatch(r"assets/index-.*\.js", name))
     with atlas.stream("GET", f"/{name}", headers={"Accept-Encoding": accepted}) as response:
         sent = b"".join(response.iter_raw())
-    assert (response.headers.get("content-encoding") == "gzip") == is_squeezed
-    assert (gzip.decompress(sent) if is_squeezed else sent) == (page_files.PAGE / name).read_bytes()
+    assert (response.headers.get("content-encoding") == "gzip") == is_compressed
+    assert (gzip.decompress(sent) if is_compressed else sent) == (page_files.PAGE / name).read_bytes()
     assert "accept-encoding" in response.headers["vary"].lower()
 
 
@@ -130,7 +130,7 @@ def test_the_first_view_is_small():
     # What the first script imports comes with it.
     text = b"".join(file.content for file in sent if file.suffix == ".js").decode()
     sent += [files[f"assets/{name}"] for name in set(re.findall(r'from"\./([\w.-]+\.js)"', text))]
-    assert 50_000 < sum(len(file.squeezed or file.content) for file in sent) < 400_000
+    assert 50_000 < sum(len(file.compressed or file.content) for file in sent) < 400_000
 
 
 def test_a_page_that_was_not_built_is_refused(tmp_path):

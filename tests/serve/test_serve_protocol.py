@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from biqe.answer.formats import patterns
 from biqe.errors import RequestRefused
-from biqe.serve.negotiate import choose
+from biqe.serve.requests import choose_format
 from biqe.serve.results import ROWS, TRIPLES
 
 QUERY = "SELECT ?city WHERE { ?city :located_on :Rhine }"
@@ -414,7 +414,7 @@ def test_odd_names_come_back_as_they_were(odd, odd_kb):
 def test_what_is_chosen_was_accepted(parts):
     header = ", ".join(name + weight for name, weight in parts)
     try:
-        chosen = choose(header, ROWS)
+        chosen = choose_format(header, ROWS)
     except RequestRefused as error:
         assert error.status == 406
         for name, weight in parts:
@@ -448,7 +448,7 @@ def _shadowed(name: str, parts) -> bool:
     ],
 )
 def test_weights_decide(accept, chosen):
-    assert choose(accept, ROWS) == chosen
+    assert choose_format(accept, ROWS) == chosen
 
 
 def test_a_json_answer_is_json_to_the_last_byte(odd):

@@ -23,7 +23,7 @@ from biqe.serve.workers import Supervisor, listen
 
 APP = """
     import asyncio, json, os, sys, time
-    from biqe.serve.connections import Connections
+    from biqe.serve.http_protocol import Connections
     from biqe.serve.workers import Supervisor, listen, serve_socket
 
     async def app(scope, receive, send):

@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from biqe.knowledge_base import KnowledgeBase
     from biqe.serve.config import ServeConfig
     from biqe.serve.live import LiveGraph
-    from biqe.serve.start import Listening
 
 
 def serve(
@@ -25,18 +24,18 @@ def serve(
         str, typer.Option(help="Address to listen on; beyond this machine with --token-file.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 7878,
-    workers: Annotated[int, typer.Option(help="Processes that answer; they share model and graph.")] = 1,
+    workers: Annotated[int, typer.Option(help="Number of processes; they share model and graph.")] = 1,
     token_file: Annotated[
         Path | None, typer.Option(help="Lines of 'read TOKEN' and 'write TOKEN'.", show_default=False)
     ] = None,
     open_to_all: Annotated[
         bool, typer.Option("--open-to-all", help="Listen beyond this machine without tokens.")
     ] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Take no changes of the graph.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse updates of the graph.")] = False,
     live: Annotated[
-        Path | None, typer.Option(help="Folder that keeps changes. Default: one for this graph.", show_default=False)
+        Path | None, typer.Option(help="Folder that keeps updates. Default: one for this graph.", show_default=False)
     ] = None,
-    mode: Annotated[str, typer.Option(help="Rows of /sparql where clients do not choose.")] = "known",
+    mode: Annotated[str, typer.Option(help="Rows of /sparql if the client does not choose.")] = "known",
     cors: Annotated[
         list[str] | None, typer.Option(help="Another site whose pages may ask; * for all.", show_default=False)
     ] = None,
@@ -47,15 +46,15 @@ def serve(
         str | None,
         typer.Option(help="What counts as known: complete or train. Default: as the graph says.", show_default=False),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Time for one request.")] = 30.0,
-    max_rows: Annotated[int, typer.Option(help="Rows of one answer, at most.")] = 10_000,
-    queue: Annotated[int, typer.Option(help="Requests that may wait; more are told to come back.")] = 128,
+    seconds: Annotated[float, typer.Option(help="Time limit of one request.")] = 30.0,
+    max_rows: Annotated[int, typer.Option(help="Maximum number of rows of one answer.")] = 10_000,
+    queue: Annotated[int, typer.Option(help="Requests that may wait; further ones get 503.")] = 128,
     batching: Annotated[
-        bool, typer.Option("--batching/--no-batching", help="Ask the model for several requests at once.")
+        bool, typer.Option("--batching/--no-batching", help="Let requests share calls of the model.")
     ] = True,
     telemetry: Annotated[bool, typer.Option("--telemetry", help="Send traces by OpenTelemetry.")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Open everything, say what would be served, and stop.")
+        bool, typer.Option("--check", help="Open everything, print what would be served, write nothing, and stop.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --check: one JSON document.")] = False,
 ) -> None:
@@ -112,67 +111,61 @@ def _start(
 ) -> None:
     from biqe.knowledge_base import open as open_knowledge_base
     from biqe.serve.engine import EngineConfig
+    from biqe.serve.guard import Tokens, is_world_readable
     from biqe.serve.start import check_live, open_live
     from biqe.serve.start import serve as serve_now
-    from biqe.serve.tokens import Tokens, is_open_to_others
 
     if config.token_file is not None:
         Tokens.of_file(config.token_file)
-        if is_open_to_others(config.token_file):
+        if is_world_readable(config.token_file):
             print(f"warning: every user of this machine can read {config.token_file}", file=sys.stderr)
     engine = EngineConfig(queue=queue, seconds=config.limits.seconds, batching=batching)
     kb = open_knowledge_base(target, graph=graph, known=known)
     if check:
         if kb.model_folder is not None:
-            _ = kb.predictor  # whatever is wrong with it shows now
+            _ = kb.predictor  # raises if the model cannot be loaded
         check_live(kb, live, read_only=config.read_only)
-        _checked(kb, config, as_json)
+        _print_check(kb, config, as_json)
         return
     serve_now(
         kb,
         config,
         engine,
         lambda: open_live(kb, live, read_only=config.read_only),
-        announce=lambda listening, changes: _announce(kb, config, listening, changes),
+        announce=lambda address, changes: _announce(kb, config, address, changes),
     )
 
 
-def _facts(kb: KnowledgeBase) -> dict[str, Any]:
-    return {
+def _print_check(kb: KnowledgeBase, config: ServeConfig, as_json: bool) -> None:
+    if not as_json:
+        print(f"{_headline(kb)}\nwould listen on {config.host}, port {config.port}; nothing is wrong with it")
+        return
+    document = {
         "name": kb.name,
         "entities": kb.graph.entity_count,
         "relations": kb.graph.relation_count,
         "triples": len(kb.graph.triples),
         "models": list(kb.models),
+        "settings": asdict(config),
     }
-
-
-def _checked(kb: KnowledgeBase, config: ServeConfig, as_json: bool) -> None:
-    if as_json:
-        settings = asdict(config)
-        settings["token_file"] = None if config.token_file is None else str(config.token_file)
-        print(json.dumps({**_facts(kb), "settings": settings}, indent=2))
-        return
-    print("\n".join([_headline(kb), f"would listen on {config.host}, port {config.port}; nothing is wrong with it"]))
+    print(json.dumps(document, indent=2, default=str))
 
 
 def _headline(kb: KnowledgeBase) -> str:
-    facts = _facts(kb)
-    models = ", ".join(facts["models"]) or "none, so stored answers only"
-    return f"{kb.name}: {facts['triples']:,} triples, {facts['entities']:,} entities; model {models}"
+    models = ", ".join(kb.models) or "none, so stored answers only"
+    return f"{kb.name}: {len(kb.graph.triples):,} triples, {kb.graph.entity_count:,} entities; model {models}"
 
 
-def _announce(kb: KnowledgeBase, config: ServeConfig, listening: Listening, changes: LiveGraph | None) -> None:
-    """Where to go, on standard output; the log goes to standard error."""
+def _announce(kb: KnowledgeBase, config: ServeConfig, address: str, changes: LiveGraph | None) -> None:
+    """Print the addresses on standard output; the log goes to standard error."""
     kept = "refused (--read-only)" if config.read_only or changes is None else f"kept in {changes.folder}"
-    at = listening.address
     lines = [
         _headline(kb),
-        f"  page      {at}/",
-        f"  SPARQL    {at}/sparql",
-        f"  API       {at}/api/openapi.json",
-        f"  tokens    {'needed' if config.token_file else 'none: whoever reaches the port may ask'}",
+        f"  page      {address}/",
+        f"  SPARQL    {address}/sparql",
+        f"  API       {address}/api/openapi.json",
+        f"  tokens    {'needed' if config.token_file else 'none: everyone who reaches the port may ask'}",
         f"  changes   {kept}",
-        "Ctrl-C stops it; what is running is finished first.",
+        "Ctrl-C stops the server after running requests are finished.",
     ]
     print("\n".join(lines), flush=True)

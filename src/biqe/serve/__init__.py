@@ -1,17 +1,17 @@
 """A knowledge base over HTTP: a SPARQL 1.1 endpoint with predictions, a JSON API, and the page that uses it.
 
-    start             a socket, the exact store, the workers           config, workers, wire
+    start                   a socket, the exact store, the workers        config, workers, http_protocol
       │
-    app               one ASGI application out of the parts            openapi
-      ├── observe     around everything: ids, log, numbers             telemetry
-      ├── guard       before everything: sizes, tokens, origins        tokens, refusal
-      ├── protocol    /sparql and /update       requests, prologue, measure, federate, negotiate, results, description
-      ├── api         /api/...                  schemas, views, draw, facts
-      └── page_files  /                         the page, built from web/
-      │
-    engine            many callers, one model                lanes, floor, batching, exact_process, exact_messages
-      │
-    live              the graph that changes
+    app                     the ASGI application                          gzip_responses
+      ├── metrics_and_logs  outermost: request ids, log, metrics, traces
+      ├── guard             checks before each request: sizes, tokens, origins
+      ├── protocol          /sparql and /update     requests, query_checks, federate, results, service_description
+      ├── api               /api/...                schemas, views, page_metadata
+      └── page_files        /                       the page, built from web/
+      │                                             (all of them: error_response)
+    engine                  many callers, one model
+      │                     lanes, gil_scheduler, batching, exact_process, exact_messages
+    live                    the graph that changes
 
-Nothing here is imported before a server starts; ``biqe serve`` says which extra to install where a package is missing.
+Nothing here is imported before a server starts; ``biqe serve`` names the extra to install if a package is missing.
 """

@@ -1,6 +1,6 @@
-"""One ASGI application out of the parts: protocol, API, page, guard, packing and log.
+"""The ASGI application: protocol, API and page behind the middleware.
 
-Observe ─ Squeeze ─ CORS ─ Guard ─ routes
+RequestLog ─ GzipResponses ─ CORS ─ Guard ─ routes
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
@@ -18,55 +19,30 @@ from starlette.types import ASGIApp
 
 from biqe import __version__
 from biqe.errors import BiqeError, RequestRefused
-from biqe.serve import api, openapi, telemetry
+from biqe.serve import api
 from biqe.serve.config import ServeConfig
-from biqe.serve.guard import Guard
-from biqe.serve.observe import Numbers, Observe, new_log
-from biqe.serve.protocol import Protocol
-from biqe.serve.refusal import refusal, status_of
-from biqe.serve.squeeze import Squeeze
-from biqe.serve.tokens import Tokens
+from biqe.serve.error_response import error_response, status_of
+from biqe.serve.guard import Guard, Tokens
+from biqe.serve.gzip_responses import GzipResponses
+from biqe.serve.metrics_and_logs import Metrics, RequestLog, new_log, trace_settings
+from biqe.serve.protocol import Protocol, add_routes
 
 if TYPE_CHECKING:
     from biqe.serve.engine import Engine
 
 ABOUT = "Ask a knowledge graph a SPARQL query; get the answers it holds and the answers it is missing."
 
-TOLD = ("X-Request-Id", "X-Biqe-Truncated", "X-Biqe-Probability", "X-Biqe-Expected", "X-Biqe-Note", "Retry-After")
-"""Headers of an answer that pages of other sites may read."""
+EXPOSED = ("X-Request-Id", "X-Biqe-Truncated", "X-Biqe-Probability", "X-Biqe-Expected", "X-Biqe-Note", "Retry-After")
+"""Response headers that pages of other sites may read."""
 
 
 def build(engine: Engine, config: ServeConfig, *, page: Sequence[BaseRoute] = (), log: Any = None) -> ASGIApp:
-    """The application. It starts the engine when it starts, and stops it when it stops."""
+    """The application. It starts and stops the engine with itself."""
     log = log or new_log()
     tokens = None if config.token_file is None else Tokens.of_file(config.token_file)
-    numbers = Numbers(engine)
+    metrics = Metrics(engine)
     protocol = Protocol(engine, config)
-    app = FastAPI(
-        title="biqe",
-        version=__version__,
-        description=ABOUT,
-        openapi_url="/api/openapi.json",
-        docs_url=None,
-        redoc_url=None,
-        lifespan=_lifespan(engine, log),
-        telemetry=telemetry.settings(config.telemetry),
-    )
-    openapi.document(app)
-    openapi.add_protocol(app, protocol)
-    app.include_router(api.router(engine, config, protocol))
-    _add_operation(app, engine, numbers, config)
-    _add_refusals(app)
-    app.router.routes.extend(page)
-    guarded: ASGIApp = Guard(app, config, tokens)
-    if config.cors:
-        guarded = CORSMiddleware(
-            guarded, allow_origins=config.cors, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=TOLD
-        )
-    return Observe(Squeeze(guarded), numbers, log)
 
-
-def _lifespan(engine: Engine, log: Any) -> Any:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         await engine.start()
@@ -77,65 +53,88 @@ def _lifespan(engine: Engine, log: Any) -> Any:
         await engine.stop()
         log.info("stopped")
 
-    return lifespan
+    app = FastAPI(
+        title="biqe",
+        version=__version__,
+        description=ABOUT,
+        openapi_url="/api/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        telemetry=trace_settings(config.telemetry),
+    )
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    add_routes(app, protocol)
+    app.include_router(api.router(engine, config, protocol))
+    _add_monitoring(app, engine, metrics)
+    _add_error_handlers(app)
+    app.router.routes.extend(page)
+    guarded: ASGIApp = Guard(app, config, tokens)
+    if config.cors:
+        guarded = CORSMiddleware(
+            guarded,
+            allow_origins=config.cors,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=EXPOSED,
+        )
+    return RequestLog(GzipResponses(guarded), metrics, log)
 
 
-def _add_operation(app: FastAPI, engine: Engine, numbers: Numbers, config: ServeConfig) -> None:
+def _add_monitoring(app: FastAPI, engine: Engine, metrics: Metrics) -> None:
     app.state.ready = False
 
     @app.api_route("/health", methods=["GET", "HEAD"], include_in_schema=False)
     async def health() -> dict[str, str]:
-        """The process is there and its loop turns."""
+        """The process runs and its event loop responds."""
         return {"status": "alive"}
 
     @app.api_route("/ready", methods=["GET", "HEAD"], include_in_schema=False)
     async def ready() -> dict[str, str]:
-        """The model is loaded and questions are taken; else 503."""
-        if not app.state.ready or engine.facts.get("stopping"):
+        """The model is loaded and requests are accepted; otherwise 503."""
+        if not app.state.ready or engine.stats["stopping"]:
             raise RequestRefused("not ready: the server is starting or stopping", status=503)
         return {"status": "ready"}
 
-    if config.metrics:
-
-        @app.get("/metrics", include_in_schema=False)
-        async def metrics() -> Response:
-            """Numbers for Prometheus."""
-            body, media_type = numbers.page()
-            return Response(body, media_type=media_type)
+    @app.get("/metrics", include_in_schema=False)
+    async def prometheus() -> Response:
+        """Metrics for Prometheus."""
+        body, media_type = metrics.page()
+        return Response(body, media_type=media_type)
 
 
-def _add_refusals(app: FastAPI) -> None:
+def _add_error_handlers(app: FastAPI) -> None:
     def refused(request: Request, error: BiqeError) -> Response:
         about = request.scope["state"]["about"]
         about["error"] = type(error).__name__
         if status_of(error) == 500:
-            about["message"] = str(error)  # for the log; the client is told an id only
-        return refusal(error, request.scope["state"]["request_id"])
+            about["message"] = str(error)  # for the log only
+        return error_response(error, request.scope["state"]["request_id"])
 
     @app.exception_handler(BiqeError)
-    async def of_ours(request: Request, error: BiqeError) -> Response:
+    async def of_biqe(request: Request, error: BiqeError) -> Response:
         return refused(request, error)
 
     @app.exception_handler(Exception)
-    async def of_anything(request: Request, error: Exception) -> Response:
-        # Observe logs it with its trace; the client is told an id only.
-        return refusal(None, request.scope["state"]["request_id"])
+    async def internal(request: Request, error: Exception) -> Response:
+        # RequestLog logs it with its traceback.
+        return error_response(None, request.scope["state"]["request_id"])
 
     @app.exception_handler(RequestValidationError)
-    async def of_shape(request: Request, error: RequestValidationError) -> Response:
-        return refused(request, openapi.refused_shape(error))
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return refused(request, _invalid_request(error))
 
     @app.exception_handler(HTTPException)
-    async def of_routing(request: Request, error: HTTPException) -> Response:
-        words = {
-            400: "the body cannot be read as JSON in UTF-8",  # the router refuses nothing else so
+    async def not_routed(request: Request, error: HTTPException) -> Response:
+        messages = {
+            400: "the body cannot be read as JSON in UTF-8",  # the only 400 of the router
             404: "there is nothing at this address",
-            405: "this address does not take this method",
+            405: "this address does not allow this method",
         }
-        message = words.get(error.status_code, str(error.detail))
+        message = messages.get(error.status_code, str(error.detail))
         headers = dict(error.headers or {})
         if error.status_code == 405:
-            # Of one address with several routes, the router tells the methods of the first.
+            # If an address has several routes, the router lists the methods of the first only.
             methods = {
                 method
                 for route in app.routes
@@ -144,3 +143,34 @@ def _add_refusals(app: FastAPI) -> None:
             }
             headers["Allow"] = ", ".join(sorted(methods)) or headers.get("Allow", "")
         return refused(request, RequestRefused(message, status=error.status_code, headers=headers))
+
+
+def _invalid_request(error: RequestValidationError) -> RequestRefused:
+    """The first invalid field. Its value may be long, so it is not repeated."""
+    first = error.errors()[0]
+    place, *within = first.get("loc", ()) or ("body",)
+    name, what = ".".join(map(str, within)), str(first.get("msg", "not as described"))
+    is_missing = first.get("type") == "missing"
+    if first.get("type") == "json_invalid":
+        reason = first.get("ctx", {}).get("error", "")
+        message = f"the body is not JSON: {reason} at character {within[0] if within else 0}"
+    elif not within:
+        message = f"the {place} is missing" if is_missing else f"the {place} must be a JSON object"
+    else:
+        message = f"{name!r} is missing" if is_missing else f"{name!r}: {what[:1].lower()}{what[1:]}"
+    return RequestRefused(message, hint="/api/openapi.json describes the fields")
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document without FastAPI's own error type, which is never sent."""
+    if app.openapi_schema is None:
+        found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        for path in found["paths"].values():
+            for operation in path.values():
+                operation["responses"].pop("422", None)
+        for name in ("HTTPValidationError", "ValidationError"):
+            found["components"]["schemas"].pop(name, None)
+        found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        found["security"] = [{}, {"token": []}]
+        app.openapi_schema = found
+    return app.openapi_schema

@@ -1,11 +1,11 @@
-"""One thread calls the model, for all questions that wait for it.
+"""One thread calls the model for all questions that need scores.
 
-A question comes to a point where it needs scores, puts its queries into the queue and waits. The model's thread takes
-what waits, queries of one length into one call, and gives every question its own rows back. It never waits for a batch
-to fill: while a call runs, the next batch gathers by itself.
+A question puts its queries into a queue and waits. The model's thread takes what is queued, groups queries of similar
+length into calls, and returns to each question its own scores. It never waits for a batch to fill: while one call
+runs, the next batch gathers.
 
-Each call takes a few queries of every question in turn, so a question with a thousand queries is one among many, and
-gets on by as much as there is room for. Whoever has gone, or has run out of time, is dropped between calls.
+Each call takes a few queries of every question in turn, so that a question with a thousand queries does not delay the
+others. Questions whose client has gone, or whose time is up, are removed between calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from biqe.errors import Busy
 from biqe.query.queryset import QuerySet, concatenate
-from biqe.serve.floor import Floor, Ticket
+from biqe.serve.gil_scheduler import GilScheduler, Ticket
 
 if TYPE_CHECKING:
     import torch
@@ -29,27 +29,25 @@ if TYPE_CHECKING:
     from biqe.models._contract import QueryModel
 
 QUERIES = 128
-"""Queries of one call. A call reads all weights, however few queries it is for; beyond this many it takes longer in
-proportion, and others wait for it."""
+"""Most queries of one call. Every call reads all weights; beyond this size its time grows in proportion."""
 SCORES = 4_000_000
-"""Scores of one call, where the graph has so many entities that fewer queries make as many."""
+"""Most scores (queries times entities) of one call; on graphs with many entities this bounds the queries."""
 QUANTUM = 32
 """Queries of one question that go into a call before the next question's turn."""
 PADDED = 400
-"""Tokens that a call may be padded with, rather than to make two calls of it and read the weights twice."""
+"""Padding tokens that are accepted to avoid a second call, which would read the weights again."""
 PAIRS = 500_000
-"""Pairs of tokens that look at each other in one call, where queries are long."""
+"""Most pairs of tokens in the attention of one call."""
 PATIENCE = 0.01
-"""Seconds after which the model is called although questions that could join the batch have not gone on yet. Those that
-wait longest are questions of several calls: longer batches cost less time in all, and them the most."""
+"""Seconds after which the model is called although more questions could still join the batch."""
 SCORES_AT_ONCE = 8_000_000
-"""Scores that one question may hold (32 MB); it asks for more in several steps."""
+"""Scores that one question may hold at a time (32 MB); it asks for more in several steps."""
 
 Scores = NDArray[np.float32]
 Check = Callable[[], None]
 
 
-class Waiting:
+class QueuedQueries:
     """Queries of one question that wait for the model."""
 
     def __init__(self, model: QueryModel, queries: QuerySet, check: Check | None, ticket: Ticket) -> None:
@@ -57,8 +55,8 @@ class Waiting:
         self.queries = queries
         self.check = check
         self.rows = queries.target_offsets
-        """(Q+1,) slice of each query's rows in ``scores``."""
-        self.scores: Scores = np.empty((int(self.rows[-1]), model.entity_count), np.float32)
+        """(Q+1,) bounds of each query's rows in ``scores``."""
+        self.scores: Scores = np.empty((int(self.rows[-1]), model.entity_count), np.float32)  # (V, E)
         self.done = 0
         self.since = time.monotonic()
         self.ticket = ticket
@@ -66,16 +64,16 @@ class Waiting:
 
     @property
     def left(self) -> int:
-        """Queries that are not answered yet."""
+        """Number of queries without scores."""
         return len(self.queries) - self.done
 
     @property
     def is_over(self) -> bool:
-        """Whether it is answered, or will not be."""
+        """Whether all queries have scores, or an error ended them."""
         return self.error is not None or self.left == 0
 
-    def look(self) -> None:
-        """Drop it where its question is to stop."""
+    def check_deadline(self) -> None:
+        """Note the error if the question has to stop."""
         if self.check is not None and self.error is None:
             try:
                 self.check()
@@ -89,55 +87,55 @@ class Waiting:
         return self.queries.take(np.arange(self.done, self.done + count))
 
 
-Share = tuple[Waiting, int]
-"""So many of the next queries of a question."""
+Share = tuple[QueuedQueries, int]
+"""A question, and how many of its next queries go into a call."""
 
 
 class ModelQueue:
-    """The model's thread and what waits for it."""
+    """The model's thread and its queue."""
 
-    def __init__(self, floor: Floor, *, batching: bool = True) -> None:
-        self._floor = floor
+    def __init__(self, scheduler: GilScheduler, *, batching: bool = True) -> None:
+        self._scheduler = scheduler
         self._batching = batching
-        self._waiting: list[Waiting] = []
-        self._news = threading.Condition()
+        self._waiting: list[QueuedQueries] = []
+        self._changed = threading.Condition()
         self._stopping = False
         self.calls = 0
         self.queries = 0
         self.shared = 0
-        """Times that more than one question was served."""
+        """Number of batches that served more than one question."""
         self.sizes: Counter[int] = Counter()
-        """Calls by their number of queries."""
+        """Number of calls by their number of queries."""
         self.seconds = 0.0
         self._thread = threading.Thread(target=self._run, name="biqe-model", daemon=True)
         self._thread.start()
 
     def scores(self, model: QueryModel, queries: QuerySet, check: Check | None = None) -> Scores:
-        """(V, E) what ``model.scores`` says. The caller has the floor; it is given up meanwhile, and taken again."""
-        job = Waiting(model, queries, check, self._floor.again())
+        """(V, E) scores of the model. The calling thread gives its turn up while it waits."""
+        job = QueuedQueries(model, queries, check, self._scheduler.next_ticket())
         if job.left == 0:
             return job.scores
-        with self._news:
+        with self._changed:
             if self._stopping:
-                raise Busy("the server is stopping", hint="ask again when it is back")
+                raise Busy("the server is stopping", hint="try again when it is back")
             self._waiting.append(job)
-            self._news.notify()
-        self._floor.leave()
-        self._floor.take(job.ticket)
+            self._changed.notify()
+        self._scheduler.release()
+        self._scheduler.acquire(job.ticket)
         if job.error is not None:
             raise job.error
         return job.scores
 
     def stop(self) -> None:
-        """End the thread once nothing waits."""
-        with self._news:
+        """End the thread once the queue is empty."""
+        with self._changed:
             self._stopping = True
-            self._news.notify()
+            self._changed.notify()
         self._thread.join()
 
     @property
     def length(self) -> int:
-        """Questions that wait for the model."""
+        """Number of questions that wait for the model."""
         return len(self._waiting)
 
     def _urgent(self) -> bool:
@@ -147,31 +145,31 @@ class ModelQueue:
 
     def _run(self) -> None:
         while True:
-            with self._news:
+            with self._changed:
                 while not self._waiting:
                     if self._stopping:
                         return
-                    self._news.wait()
-            self._floor.take_last(self._urgent)
+                    self._changed.wait()
+            self._scheduler.acquire_last(self._urgent)
             start = time.perf_counter()
-            with self._news:
+            with self._changed:
                 waiting = list(self._waiting)
             served = self._serve(waiting)
             self.seconds += time.perf_counter() - start
-            with self._news:
+            with self._changed:
                 over = [job for job in self._waiting if job.is_over]
-                # Who was served and has more to ask goes behind those who were not.
-                going_on = [job for job in self._waiting if not job.is_over]
-                self._waiting = sorted(going_on, key=lambda job: job in served)
-            # They are queued before the floor is free, so that they come before the next call.
+                # Questions that were served and need more go behind those that were not.
+                unfinished = [job for job in self._waiting if not job.is_over]
+                self._waiting = sorted(unfinished, key=lambda job: job in served)
+            # Finished questions are queued before this turn ends, so that they run before the next call.
             for job in over:
-                self._floor.ask(job.ticket)
-            self._floor.leave()
+                self._scheduler.enqueue(job.ticket)
+            self._scheduler.release()
 
-    def _serve(self, waiting: Sequence[Waiting]) -> list[Waiting]:
-        """Call one model for a share of what waits; returns whose share it was."""
+    def _serve(self, waiting: Sequence[QueuedQueries]) -> list[QueuedQueries]:
+        """Call one model for a share of the queue; returns the questions that had a share."""
         for job in waiting:
-            job.look()
+            job.check_deadline()
         waiting = [job for job in waiting if not job.is_over]
         if not waiting:
             return []
@@ -181,7 +179,7 @@ class ModelQueue:
         try:
             self._answer(model, taken)
         except Exception:
-            # What one question breaks must not break the others.
+            # An error caused by one question must not reach the others.
             for share in taken:
                 try:
                     self._answer(model, [share])
@@ -190,7 +188,7 @@ class ModelQueue:
         return [job for job, _ in taken]
 
     def _answer(self, model: QueryModel, taken: Sequence[Share]) -> None:
-        """Scores of these queries, to those who asked for them."""
+        """Compute the scores of these shares and hand them to their questions."""
         import torch
 
         parts = [job.part(count) for job, count in taken]
@@ -198,7 +196,7 @@ class ModelQueue:
         places = [(job, job.done + number) for job, count in taken for number in range(count)]
         for group in by_length(encoded.sizes):
             with torch.inference_mode():
-                scores = model.scores(encoded.batch(group)).numpy()
+                scores = model.scores(encoded.batch(group)).numpy()  # (rows of the group, E)
             start = 0
             for place in group.tolist():
                 job, number = places[place]
@@ -213,8 +211,8 @@ class ModelQueue:
         self.shared += len(taken) > 1
 
 
-def shares(waiting: Sequence[Waiting], room: int) -> list[Share]:
-    """What is asked next: a few queries of each question in turn, and round again while there is room."""
+def shares(waiting: Sequence[QueuedQueries], room: int) -> list[Share]:
+    """The next ``room`` queries: QUANTUM of each question in turn, round robin."""
     taken = [0] * len(waiting)
     while room > 0:
         before = room
@@ -228,7 +226,7 @@ def shares(waiting: Sequence[Waiting], room: int) -> list[Share]:
 
 
 def by_length(sizes: NDArray[np.integer]) -> list[NDArray[np.int64]]:
-    """Numbers of the queries of each call: short ones together, since all are padded to the longest."""
+    """Indices of the queries of each call, sorted by length: a call is padded to its longest query."""
     groups: list[list[int]] = []
     tokens = 0
     for number in np.argsort(sizes, kind="stable").tolist():
@@ -244,7 +242,7 @@ def by_length(sizes: NDArray[np.integer]) -> list[NDArray[np.int64]]:
 
 
 class SharedModel:
-    """A model whose scores come through the queue; in all else the model itself."""
+    """A model whose scores come through the queue; everything else is the model's own."""
 
     scores_at_once = SCORES_AT_ONCE
 
@@ -257,11 +255,11 @@ class SharedModel:
         return getattr(self.model, name)
 
     def encoder(self, queries: QuerySet) -> QuerySet:
-        """The queries as they are: whoever calls the model encodes all that go together."""
+        """The queries unchanged: the model's thread encodes a whole batch at once."""
         return queries
 
     def scores(self, batch: QuerySet) -> torch.Tensor:
-        """(V, E) log-probabilities, as the model's."""
+        """(V, E) log-probabilities of the model."""
         import torch
 
         return torch.from_numpy(self._queue.scores(self.model, batch, self._check()))

@@ -15,31 +15,31 @@ KIB, MIB = 1024, 1024 * 1024
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one request may ask for. What is beyond is refused with its number, never cut in silence."""
+    """How much one request may ask for. Anything beyond is refused, or cut with a note that says so."""
 
     query_length: int = 20_000
     """Characters of a query."""
     patterns: int = 64
-    """Triple patterns of a query, all groups and blocks together."""
+    """Triple patterns of a query, in all its groups."""
     paths: int = 8
     """Property paths with * or + in a query; each may walk the whole graph."""
     rows: int = 10_000
-    """Rows of an answer. A longer one is cut, and says so."""
+    """Rows of an answer. A longer answer is cut, and a header says so."""
     top: int = 1_000
     """Predicted rows that one request may ask for."""
     body: int = 1 * MIB
     """Bytes of a request's body."""
     upload: int = 64 * MIB
-    """Bytes of a body that is data to load."""
+    """Bytes of an uploaded file."""
     header: int = 16 * KIB
-    """Bytes of a request's line and headers, all together."""
+    """Bytes of the request line and all headers together."""
     seconds: float = 30.0
-    """Time of one request, waiting included."""
+    """Time limit of one request, waiting included."""
 
     def __post_init__(self) -> None:
-        for name in ("query_length", "patterns", "paths", "rows", "top", "body", "upload", "header", "seconds"):
-            if getattr(self, name) <= 0:
-                raise InvalidOption(f"{name!r} must be above 0. Got {getattr(self, name)}")
+        for name, value in vars(self).items():
+            if value <= 0:
+                raise InvalidOption(f"{name!r} must be above 0. Got {value}")
 
 
 @dataclass(frozen=True)
@@ -47,24 +47,23 @@ class ServeConfig:
     """How a knowledge base is served."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. Anything but loopback needs ``token_file``, or ``open_to_all``."""
+    """Address to listen on. Any but loopback needs ``token_file`` or ``open_to_all``."""
     port: int = PORT
     """Port to listen on; 0 takes a free one."""
     workers: int = 1
-    """Processes that answer."""
+    """Number of worker processes."""
     token_file: Path | None = None
-    """Lines of ``read TOKEN`` and ``write TOKEN``; None lets everyone read and write."""
+    """File with lines ``read TOKEN`` and ``write TOKEN``; None lets everyone read and write."""
     open_to_all: bool = False
-    """Listen beyond loopback without tokens. Whoever reaches the port may then read, and write unless ``read_only``."""
+    """Listen beyond loopback without tokens. Everyone who reaches the port may then read, and write unless
+    ``read_only``."""
     read_only: bool = False
     """Refuse every change of the graph."""
     cors: tuple[str, ...] = ()
-    """Origins of other pages whose scripts may ask, such as https://example.org; ``*`` for all. None by default."""
+    """Origins of other sites whose pages may send requests, such as https://example.org; ``*`` for all."""
     mode: str = "known"
-    """Rows that /sparql gives where the client does not choose: known makes it a plain SPARQL 1.1 endpoint."""
+    """Rows that /sparql returns if the client does not choose: with known it is a plain SPARQL 1.1 endpoint."""
     limits: Limits = field(default_factory=Limits)
-    metrics: bool = True
-    """Serve /metrics. It is open to whoever may read."""
     telemetry: bool = False
     """Send traces by OpenTelemetry; needs the extra ``telemetry``."""
 
@@ -91,5 +90,5 @@ class ServeConfig:
             return True
         try:
             return ipaddress.ip_address(self.host.strip("[]")).is_loopback
-        except ValueError:  # a name that may lead anywhere
+        except ValueError:  # a name that may resolve to any address
             return False

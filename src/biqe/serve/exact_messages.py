@@ -1,9 +1,9 @@
-"""What the server and the processes of the exact store say to each other: JSON, and bytes behind it.
+"""Messages between the server and the processes of the exact store: one line of JSON, then bytes.
 
     question    {"text", "options", "seconds"}
     answer      {"kind", ...}: rows, truth, document, triples, error or fault
 
-A process that ran a stranger's query sends data, never objects: nothing that it says can run code.
+Messages are data, not pickled objects: a process that ran a hostile query cannot make the server run code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from biqe.serve.results import Document
 
 
 def write_question(text: str, options: Mapping[str, Any], seconds: float) -> bytes:
-    """A query, what ``ExactProcesses.query`` was told about it, and its time."""
+    """A query, its options (see ``ExactClient.query``) and its time limit."""
     plain = dict(options)
     if plain.get("after") is not None:
         plain["after"] = [encode(changes, 0, 0.0).decode() for changes in plain["after"]]
@@ -39,13 +39,13 @@ def read_question(message: bytes) -> tuple[str, dict[str, Any], float]:
 
 
 def write_answer(found: Any) -> bytes:
-    """What a query came to: Solutions, true or false, a Document, or triples of the store."""
+    """The result of a query: Solutions, a truth value, a Document, or triples of the store."""
     if isinstance(found, Document):
         return _message(kind="document", rows=found.rows, complete=found.complete, body=found.body)
     if isinstance(found, bool):
         return _message(kind="truth", truth=found)
     if isinstance(found, Solutions):
-        # Each different term once, and numbers.
+        # Each distinct term is sent once; cells refer to it by number.
         numbers: dict[Term | None, int] = {}
         cells = [numbers.setdefault(term, len(numbers)) for row in found.rows for term in row]
         return _message(
@@ -62,17 +62,17 @@ def write_answer(found: Any) -> bytes:
 
 
 def write_error(error: BiqeError) -> bytes:
-    """An error of ours, with all that it says."""
+    """An error of biqe with all its fields."""
     return _message(kind="error", name=type(error).__name__, says=vars(error))
 
 
 def write_fault(trace: str) -> bytes:
-    """An error that is none of ours."""
+    """The traceback of any other error."""
     return _message(kind="fault", trace=trace)
 
 
 def read_answer(message: bytes) -> Any:
-    """What a query came to; or its error, raised."""
+    """The result of a query; raises its error if it has one."""
     head, _, body = message.partition(b"\n")
     answer = json.loads(head)
     match answer.pop("kind"):
@@ -93,7 +93,7 @@ def read_answer(message: bytes) -> Any:
 
 
 def _message(*, body: bytes = b"", **head: Any) -> bytes:
-    # JSON of one line: what follows the first end of a line is the body.
+    # The JSON has no line break, so the body begins after the first one.
     return json.dumps(head, default=str).encode() + b"\n" + body
 
 

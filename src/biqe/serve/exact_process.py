@@ -1,12 +1,12 @@
 """The exact store in processes of its own, which can be killed.
 
-pyoxigraph answers all of SPARQL 1.1, and nothing stops a query once it runs: no time limit, no way to cancel. A query
-over paths can take hours and all memory. So each query runs in a child process under a time and a memory limit that the
-kernel keeps, and that is killed when its caller has gone.
+pyoxigraph answers all of SPARQL 1.1, but a query cannot be stopped once it runs, and a query over paths can take hours
+and all memory. So each query runs in a child process with a time and a memory limit that the kernel enforces, and the
+child is killed when its caller goes away.
 
-    service   a process that loads the store once, listens on a private socket, and forks a child for each connection;
-              children share the store's memory. All workers of a server use one service.
-    child     answers one query after the other on its connection, a few of them
+    service   loads the store once, listens on a private socket, and forks a child for each connection. Children share
+              the store's memory. All workers of a server use one service.
+    child     answers up to QUERIES queries on its connection, one after the other
 """
 
 from __future__ import annotations
@@ -46,41 +46,41 @@ if TYPE_CHECKING:
 MEMORY = 1 << 30
 """Bytes that one query may take beyond the store itself."""
 LATE = 2.0
-"""Seconds beyond its time after which the kernel ends a query whose caller did not."""
-NOTHING = "ASK { <urn:biqe:none> ?p ?o }"
-"""Makes a store load what it loads on first use, and a live one catch up, so that children share it."""
+"""Seconds beyond its time limit after which the kernel ends a query, should its caller not have done so."""
+WARM_UP = "ASK { <urn:biqe:none> ?p ?o }"
+"""Makes a store load what it loads on first use, and a live one catch up, before children are forked from it."""
 STOP = 5.0
 """Seconds that the service gets to end by itself."""
 QUERIES = 10
-"""Queries after which a child is let go: whatever it reads, it gets a copy of its own of the store's memory. Another is
-forked in a few milliseconds."""
-LOOK = 0.05
-"""Seconds between looks at whether the caller is still there."""
+"""Queries of one child. A child copies each page of the store's memory that it touches, so it is replaced at times;
+forking takes a few milliseconds."""
+POLL = 0.05
+"""Seconds between checks whether the caller is still there."""
 IDLE = 3.0
-"""Seconds after which a child that nobody asks is let go, with its copies."""
+"""Seconds after which an unused child is closed, to free the memory that it copied."""
 
 
 GRAPH, LIVE = "graph", "live"
-"""What lies in the folder that a service answers from."""
+"""Kinds of folders that a service can serve."""
 
 
 class LiveStore:
-    """The exact store of a live graph: every query sees what was acknowledged before it."""
+    """The exact store of a live graph: a query sees every update that was acknowledged before it."""
 
     def __init__(self, folder: Path) -> None:
         from biqe.serve.live.live_graph import LiveGraph
 
-        self._live = LiveGraph(folder)
+        self._live = LiveGraph(folder, read_only=True)
 
     def query(self, text: str, *, after: Sequence[Changes] | None = None, **options: Any) -> Any:
-        """As ``ExactStore.query``; with ``after``, the triples of a CONSTRUCT once those changes were made."""
+        """As ``ExactStore.query``; with ``after``, the triples that a CONSTRUCT would find after those changes."""
         view = self._live.snapshot()
         if after is None:
             return view.store.query(text, **options)
         try:
             return view.ask_after(after, text)
         except (SyntaxError, RuntimeError, ValueError, OSError) as error:
-            raise UnsupportedQuery(f"what WHERE stands for cannot be found: {error}") from error
+            raise UnsupportedQuery(f"the WHERE part of the update cannot be evaluated: {error}") from error
 
 
 def service_of(kb: KnowledgeBase, live: LiveGraph | None, memory: int = MEMORY) -> ExactService:
@@ -89,32 +89,32 @@ def service_of(kb: KnowledgeBase, live: LiveGraph | None, memory: int = MEMORY) 
 
 
 class ExactService:
-    """Starts the service and keeps it alive; ``address`` is where children are to be had."""
+    """Starts the service and restarts it; clients connect to ``address``."""
 
     def __init__(self, source: Graph | Path, *, memory: int = MEMORY) -> None:
-        """Of a graph, or of the live graph in a folder."""
+        """``source`` is a graph, or the folder of a live graph."""
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._place = Path(tempfile.mkdtemp(prefix="biqe-exact-"))  # for our user alone
+        self._place = Path(tempfile.mkdtemp(prefix="biqe-exact-"))  # readable for this user only
         self.address = str(self._place / "socket")
         if isinstance(source, Path):
             self._source = [LIVE, str(source)]
         else:
-            # From the memory of one process to that of another, whatever it came from and has become.
+            # The graph goes to the other process through a folder, whatever it was loaded from.
             nothing = source.triples[:0]
             graph_folder.save(Splits(source.vocabulary, source.triples, nothing, nothing), self._place / GRAPH)
             self._source = [GRAPH, str(self._place / GRAPH)]
         self._memory = memory
 
     def start(self) -> None:
-        """Start it, or start it again if it has died; returns once it answers."""
+        """Start the service unless it runs; returns once it answers."""
         with self._lock:
-            if self._process is not None and self._process.poll() is None:
+            if self.is_alive:
                 return
             self._close()
             Path(self.address).unlink(missing_ok=True)
-            # A group of its own, so that it can end all its children, but no session: Linux shares the processors out
-            # among sessions first (autogroup), and children beside busy workers hardly got any of them.
+            # A process group of its own, so that it can kill all its children, but no session of its own: Linux divides
+            # processor time among sessions first (autogroup), and children beside busy workers got hardly any.
             process = subprocess.Popen(
                 [sys.executable, "-m", "biqe.serve.exact_process", self.address, *self._source, str(self._memory)],
                 stdin=subprocess.PIPE,
@@ -123,10 +123,10 @@ class ExactService:
             )
             self._process = process
             assert process.stdin is not None and process.stdout is not None
-            # Its standard input stays open: when this process ends, the service reads its end and follows.
+            # Its standard input stays open: the service ends when it is closed, so it ends with this process.
             if process.stdout.readline() != b"ready\n":
                 process.wait()
-                raise RunFailed("the process for exact queries could not start", hint="see what it wrote on stderr")
+                raise RunFailed("the process for exact queries did not start", hint="standard error says why")
 
     @property
     def is_alive(self) -> bool:
@@ -139,7 +139,7 @@ class ExactService:
         shutil.rmtree(self._place, ignore_errors=True)
 
     def _close(self) -> None:
-        """Close what leads to the process: without it, it ends."""
+        """Close the standard input of the service, which ends it."""
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None and process.stdout is not None
@@ -148,41 +148,41 @@ class ExactService:
             process.stdout.close()
             try:
                 process.wait(STOP)
-            except subprocess.TimeoutExpired:  # somebody else holds its standard input
+            except subprocess.TimeoutExpired:  # another process inherited its standard input
                 process.kill()
                 process.wait()
 
 
-class ExactProcesses:
-    """Children of a service, as many as are used at a time."""
+class ExactClient:
+    """Asks children of a service; keeps idle ones for the next query."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._idle: list[Child] = []
         self._lock = threading.Lock()
         self.killed = 0
-        """Children that were ended in the middle of a query."""
+        """Number of children that were killed during a query."""
 
     def query(self, text: str, request: Request, **options: Any) -> Any:
-        """What the store's ``query`` returns or raises; with ``written``, a form and extra columns, as a Document: ten
-        thousand rows are then made, and written, where they hold nobody up."""
+        """What the store's ``query`` returns or raises. With ``written=(form, extra columns)`` the child also writes
+        the result as a Document, so that a long one delays nobody here."""
         child = self._child(text, request, options)
         connection = child.connection
         try:
-            while not connection.poll(LOOK):
+            while not connection.poll(POLL):
                 request.check()
             answer = connection.recv_bytes()
         except (EOFError, ConnectionError) as error:
-            self._end(child)
-            if request.left <= LOOK:
+            self._kill(child)
+            if request.left <= POLL:
                 raise request.too_long() from error
             raise RequestRefused(
-                "the query was ended: it needed more memory than one query may take",
+                "the query was stopped: it needed more memory than one query may use",
                 hint="ask for less at a time: a LIMIT, fewer variables, no paths of any length between two unknowns",
                 status=413,
             ) from error
         except BaseException:
-            self._end(child)
+            self._kill(child)
             raise
         child.answered += 1
         if child.answered < QUERIES:
@@ -190,27 +190,27 @@ class ExactProcesses:
             with self._lock:
                 self._idle.append(child)
         else:
-            child.let_go()
+            child.close()
         return read_answer(answer)
 
     def tidy(self) -> None:
-        """Let those children go that nobody has asked for a while: the last to be idle is asked first, so what came for
-        many queries at once stays unused afterwards."""
-        self._let_go(time.monotonic() - IDLE)
+        """Close children that were idle for a while. The most recently used is asked first, so that children which a
+        burst of queries needed stay unused afterwards."""
+        self._close_idle(time.monotonic() - IDLE)
 
     def close(self) -> None:
-        """Let all idle children go."""
-        self._let_go(float("inf"))
+        """Close all idle children."""
+        self._close_idle(float("inf"))
 
-    def _let_go(self, before: float) -> None:
+    def _close_idle(self, before: float) -> None:
         with self._lock:
             idle = [child for child in self._idle if child.since < before]
             self._idle = [child for child in self._idle if child.since >= before]
         for child in idle:
-            child.let_go()
+            child.close()
 
     def _child(self, text: str, request: Request, options: dict[str, Any]) -> Child:
-        """A child that has been given the query."""
+        """A child that the query was sent to."""
         asked = write_question(text, options, max(request.left, 0.01))
         while True:
             with self._lock:
@@ -221,36 +221,36 @@ class ExactProcesses:
                 child.connection.send_bytes(asked)
                 return child
             except OSError:  # it died while it was idle
-                child.let_go()
+                child.close()
         try:
             connection: Connection = Client(self._address, "AF_UNIX")  # type: ignore[assignment]
             child = Child(connection, os.pidfd_open(int(connection.recv_bytes())))
             connection.send_bytes(asked)
         except (OSError, EOFError) as error:
-            raise Busy("the exact store is being started again", hint="ask again in a moment") from error
+            raise Busy("the exact store is being restarted", hint="try again in a moment") from error
         return child
 
-    def _end(self, child: Child) -> None:
+    def _kill(self, child: Child) -> None:
         self.killed += 1
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(child.process, signal.SIGKILL)
-        child.let_go()
+        child.close()
 
 
 @dataclass
 class Child:
-    """A connection to a child, and the child itself: a number could be another process's by the time it is killed."""
+    """A connection to a child process."""
 
     connection: Connection
     process: int
-    """File descriptor of the process."""
+    """File descriptor of the process (pidfd); its process id could belong to another process by the time of a kill."""
     answered: int = 0
-    """Queries so far."""
+    """Number of queries so far."""
     since: float = 0.0
     """When the last of them was answered."""
 
-    def let_go(self) -> None:
-        """It ends by itself when its connection does."""
+    def close(self) -> None:
+        """Close the connection; the child then ends by itself."""
         self.connection.close()
         os.close(self.process)
 
@@ -280,33 +280,36 @@ def _serve(connection: Connection, store: ExactStore | LiveStore, memory: int) -
 
 
 def _reap(*_: Any) -> None:
-    """Take note of children that have ended; were they ignored, nobody would add up their processor time."""
+    """Collect children that have ended. (With SIGCHLD ignored, their processor time would not be counted.)"""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def main(address: str, kind: str, folder: str, memory: str) -> None:
-    """The service: one child for each connection, until the standard input ends."""
+    """The service: one child for each connection, until standard input is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # its group is not the terminal's, which may want to know
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # so that a background process group may write to the terminal
     signal.signal(signal.SIGCHLD, _reap)
     stdin = sys.stdin.buffer
     store = LiveStore(Path(folder)) if kind == LIVE else ExactStore(graph_folder.load(folder)["train"])
-    store.query(NOTHING)
+    store.query(WARM_UP)
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(address)
     listening.listen(64)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    try:
+        print("ready", flush=True)
+    except BrokenPipeError:  # the server was stopped while it started
+        shutil.rmtree(Path(address).parent, ignore_errors=True)
+        os._exit(0)
     while True:
         readable, _, _ = select.select([listening, stdin], [], [])
         if stdin in readable:
-            shutil.rmtree(Path(address).parent, ignore_errors=True)  # whoever started us may not be able to
+            shutil.rmtree(Path(address).parent, ignore_errors=True)  # the server may have been killed
             os.killpg(0, signal.SIGKILL)
         accepted, _ = listening.accept()
         with contextlib.suppress(BiqeError):
-            store.query(NOTHING)
+            store.query(WARM_UP)
         if os.fork():
             accepted.close()
             continue

@@ -1,17 +1,17 @@
 """Predictions inside a SPARQL query: ``SERVICE <urn:biqe:predict> { ... }``.
 
-Such a block is taken out of the text, asked on its own, known and predicted rows together, and its rows stand in its
-place as VALUES; so the rest of the query joins, filters, groups and orders them as SPARQL says. As in SPARQL's
-algebra, a block does not see what the patterns around it bind: what should narrow a prediction belongs into the block.
+Such a block is cut out of the text and answered on its own, and its rows replace it as VALUES; the exact store then
+joins, filters, groups and orders them with the rest of the query. As in SPARQL's algebra, a block does not see what the
+patterns around it bind: conditions that should narrow a prediction belong inside the block.
 
     SELECT ?city ?sea ?probability WHERE {
       SERVICE <urn:biqe:predict?mode=predicted&top=50> { ?city :located_on :Rhine FILTER(?probability > 0.2) }
       :Rhine :flows_into ?sea
     }
 
-All variables of a block are asked for together; a sub-SELECT inside the block asks for some of them. ``?probability``
-and ``?status`` of the row are there for a query that names them; ``BIND(<urn:biqe:probability> AS ?p)`` in a block
-gives them other names, which two blocks in one query need.
+All variables of a block are targets; a sub-SELECT inside the block selects some of them. ``?probability`` and
+``?status`` of each row are bound if the query mentions them; ``BIND(<urn:biqe:probability> AS ?p)`` in a block renames
+them, which is needed for two blocks in one query.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from biqe.errors import SparqlSyntax, UnsupportedQuery
 from biqe.exact.store import Cut, Term
 from biqe.query.scan import Scan, Word, scan
 from biqe.query.subset import syntax_error
-from biqe.serve.prologue import Prologue
+from biqe.serve.query_checks import FORMS, Prologue
 from biqe.serve.results import node, table_of
 
 if TYPE_CHECKING:
@@ -36,36 +36,35 @@ PREDICT = "urn:biqe:predict"
 PROBABILITY, STATUS = "probability", "status"
 NAMES = {f"urn:biqe:{name}": name for name in (PROBABILITY, STATUS)}
 OPTIONS = {"mode": str, "top": int, "min-probability": float, "model": str}
-FORMS = ("SELECT", "ASK", "CONSTRUCT", "DESCRIBE")
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
 
 
 @dataclass(frozen=True)
-class Block:
-    """One SERVICE block: what it asks, and which pieces of the text its rows stand in for."""
+class PredictBlock:
+    """One SERVICE block: its question, and which parts of the text its rows replace."""
 
     question: str
-    """A query of its own, its words on the line after the one that they stand on in the whole text."""
+    """The block as a query of its own. Words keep their column, and are one line further down (see ``head_line``)."""
     head_line: int
-    """Line of ``question`` that the whole text does not have: what follows it is one line further down."""
+    """The line of ``question`` that was inserted."""
     options: dict[str, Any]
-    """Options of ``ask``, as the block's IRI gives them."""
+    """Options of ``ask``, from the block's IRI."""
     is_silent: bool
-    """SERVICE SILENT: what cannot be answered is a row without values, not an error."""
+    """SERVICE SILENT: an error becomes a row without values."""
     extra: dict[str, str]
-    """``probability`` and ``status``, where wanted, with the variable that each is given to."""
+    """Variables for ``probability`` and ``status``, if the query uses them."""
     open: tuple[int, int]
-    """Place of ``SERVICE <...> {`` in the scanned text; the rows are put there."""
+    """Position of ``SERVICE <...> {`` in the text; the rows replace it."""
     taken: tuple[tuple[int, int], ...] = field(default=())
-    """Places of what the model has read. What is left between them, conditions on probabilities, stays."""
+    """Positions of what the model answers. Filters on probabilities between them stay in the text."""
 
     def cuts(self, answers: Answers | TermTable | None) -> list[Cut]:
-        """The rows in the block's place; None for nothing that could be answered."""
+        """Replacements in the text: the rows, or a row without values for None."""
         rows = " " if answers is None else _values(answers, self.extra)
         return [Cut(*self.open, f"{{ {rows}"), *(Cut(start, end, " ") for start, end in self.taken)]
 
     def in_the_whole(self, error: SparqlSyntax) -> SparqlSyntax:
-        """The same complaint, at its place in the whole text."""
+        """The same error with its position in the whole text."""
         if error.line is None or error.column is None:
             return error
         message = error.message.removeprefix(f"line {error.line}, column {error.column}: ")
@@ -73,8 +72,8 @@ class Block:
         return SparqlSyntax(message, line=line, column=error.column, hint=error.hint)
 
 
-def blocks(text: str) -> list[Block]:
-    """The predict blocks of a query, in order. Any other SERVICE is refused, at its place."""
+def blocks(text: str) -> list[PredictBlock]:
+    """The predict blocks of a query, in order. SparqlSyntax for any other SERVICE."""
     scanned = scan(text)
     found = list(_Finder(scanned).blocks()) if "SERVICE" in text.upper() else []
     for name in (PROBABILITY, STATUS):
@@ -83,21 +82,21 @@ def blocks(text: str) -> list[Block]:
             raise syntax_error(
                 scanned,
                 wanted[1].open[0],
-                f"two predict blocks would give ?{name} a value",
-                hint=f"give one of them another name: BIND(<urn:biqe:{name}> AS ?p) inside the block",
+                f"two predict blocks bind ?{name}",
+                hint=f"rename it in one of them: BIND(<urn:biqe:{name}> AS ?p) inside the block",
             )
     return found
 
 
 class _Finder:
-    """Walks over the words of a text."""
+    """Finds the blocks in the words of a text. Positions are indices of words."""
 
     def __init__(self, scanned: Scan) -> None:
         self.scanned = scanned
         self.words = scanned.words
         self.prologue = Prologue.of(scanned.words)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[PredictBlock]:
         at = 0
         while at < len(self.words):
             opened = self._opening(at)
@@ -110,7 +109,7 @@ class _Finder:
             at = end
 
     def _opening(self, at: int) -> tuple[int, int] | None:
-        """Places of the IRI and the brace of a predict block that begins with the word ``at``."""
+        """Positions of the IRI and the brace of the predict block that begins at word ``at``; None if none does."""
         if not self._is(at, "SERVICE"):
             return None
         iri = at + 2 if self._is(at + 1, "SILENT") else at + 1
@@ -118,20 +117,20 @@ class _Finder:
             raise syntax_error(
                 self.scanned,
                 self.words[at].start,
-                f"SERVICE is answered for <{PREDICT}> alone",
-                hint=f"no other server is asked; <{PREDICT}> asks the model here",
+                f"SERVICE is supported for <{PREDICT}> only",
+                hint=f"no other server is asked; <{PREDICT}> asks the model of this server",
             )
         if iri + 1 >= len(self.words) or self.words[iri + 1].text != "{":
             raise syntax_error(
                 self.scanned,
                 self.words[iri].start,
-                "a predict block is a group in braces",
+                "a predict block needs braces",
                 hint=f"write SERVICE <{PREDICT}> {{ ... }}",
             )
         return iri, iri + 1
 
     def _iri(self, at: int) -> str:
-        """The IRI that a word is, or stands for; '' where it is none."""
+        """The IRI of a word; '' if it is none."""
         return (self.prologue.iri(self.words[at]) or "") if at < len(self.words) else ""
 
     def _is(self, at: int, keyword: str) -> bool:
@@ -150,15 +149,15 @@ class _Finder:
                     return place
         raise syntax_error(self.scanned, self.words[at].start, f"this {self.words[at].text} is never closed")
 
-    def _block(self, service: int, iri: int, brace: int, end: int) -> Block:
+    def _block(self, service: int, iri: int, brace: int, end: int) -> PredictBlock:
         inside = range(brace + 1, end)
         for at in inside:
             if self._is(at, "SERVICE"):
                 raise syntax_error(
                     self.scanned,
                     self.words[at].start,
-                    "a predict block holds no other SERVICE",
-                    hint="put the two blocks beside each other",
+                    "a predict block must not contain another SERVICE",
+                    hint="write the two blocks one after the other",
                 )
         renamed, binds = self._renamed(inside)
         extra = dict(renamed)
@@ -168,7 +167,7 @@ class _Finder:
                 extra[name] = name
         kept = self._conditions(inside, set(extra.values()))
         question, head_line = self._question(inside, binds | kept, set(extra.values()))
-        return Block(
+        return PredictBlock(
             question,
             head_line,
             self._options(iri),
@@ -179,7 +178,7 @@ class _Finder:
         )
 
     def _renamed(self, inside: range) -> tuple[dict[str, str], set[int]]:
-        """Names that BIND gives, and the places of those BIND clauses."""
+        """Variables that BIND gives to probability and status, and the positions of those BIND clauses."""
         names: dict[str, str] = {}
         places: set[int] = set()
         for at in inside:
@@ -193,7 +192,7 @@ class _Finder:
         return names, places
 
     def _conditions(self, inside: range, names: set[str]) -> set[int]:
-        """Places of the FILTER clauses that look at a probability or a status: the exact store runs them."""
+        """Positions of the FILTER clauses on a probability or a status; the exact store evaluates them."""
         places: set[int] = set()
         for at in inside:
             if not self._is(at, "FILTER"):
@@ -207,12 +206,12 @@ class _Finder:
         return places
 
     def _question(self, inside: range, without: set[int], names: set[str]) -> tuple[str, int]:
-        """The block as a query of its own, every word in its own column; and the line that was put in."""
+        """The block as a query of its own, each word in its column, and the number of the line that was inserted."""
         first = next((at for at, word in enumerate(self.words) if word.text.upper() in FORMS), 0)
         prologue_end = self.words[first].start
         own = [self.words[at] for at in inside if at not in without]
         if not own:
-            raise syntax_error(self.scanned, self.words[inside.start - 1].start, "this predict block holds no pattern")
+            raise syntax_error(self.scanned, self.words[inside.start - 1].start, "this predict block has no pattern")
         is_select = own[0].text.upper() == "SELECT"
         if is_select:
             own = list(_without_names(own, names))
@@ -227,7 +226,7 @@ class _Finder:
         return f"{prologue}{head}\n{' ' * column}{body}{tail}", prologue.count("\n") + 1
 
     def _in_place(self, own: Sequence[Word], start: int) -> str:
-        """The words where they stand, and blanks where everything else stood."""
+        """The words at their positions, with blanks in place of everything else."""
         pieces, at, text = [], start, self.scanned.text
         for word in own:
             pieces += ["".join("\n" if c == "\n" else " " for c in text[at : word.start]), word.text]
@@ -254,7 +253,7 @@ class _Finder:
         return options
 
     def _runs(self, places: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Stretches of text that hold these words and no others."""
+        """Parts of the text that contain these words and no others."""
         start: int | None = None
         for number, at in enumerate(places):
             start = at if start is None else start
@@ -267,7 +266,7 @@ class _Finder:
 
 
 def _without_names(words: Sequence[Word], names: set[str]) -> Iterator[Word]:
-    """The words of a sub-SELECT, without the probability and the status in its head."""
+    """The words of a sub-SELECT without probability and status in its head."""
     in_head = True
     for word in words:
         in_head = in_head and word.text.upper() != "WHERE" and word.text != "{"
@@ -276,14 +275,14 @@ def _without_names(words: Sequence[Word], names: set[str]) -> Iterator[Word]:
 
 
 def _values(answers: Answers | TermTable, extra: dict[str, str]) -> str:
-    """VALUES with the rows, in the store's own terms."""
+    """VALUES with the rows, in terms of the store."""
     wanted = [name for name in (PROBABILITY, STATUS) if name in extra]
     table = table_of(answers, wanted)
     if table.holds is not None:
         if wanted:
             raise UnsupportedQuery(
-                "a predict block without variables is true or false, and has no rows to tell of",
-                hint="name at least one variable in the block",
+                "a predict block without variables is true or false, and has no probability or status",
+                hint="use at least one variable in the block",
             )
         return " " if table.holds else "FILTER(false)"
     own = table.variables[: len(table.variables) - len(wanted)]
@@ -293,12 +292,12 @@ def _values(answers: Answers | TermTable, extra: dict[str, str]) -> str:
 
 
 def _written(term: Term | None) -> str:
-    """A term as the store's parser reads it; UNDEF where there is none."""
+    """A term in SPARQL; UNDEF for None."""
     if term is None:
         return "UNDEF"
     if term.kind == "bnode":
         raise UnsupportedQuery(
-            f"a predict block found {term.value}, which a query cannot name, so it cannot be joined",
-            hint="give what has no name an IRI before it is imported",
+            f"a predict block found the blank node {term.value}, which a query cannot name, so it cannot be joined",
+            hint="give the node an IRI and import the graph again",
         )
     return str(node(term))

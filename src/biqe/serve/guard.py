@@ -1,37 +1,44 @@
-"""What stands before every request: sizes, tokens, and where the request came from.
+"""Checks before every request: sizes, tokens, and which site the request came from.
 
 Pages of other sites can make a browser send requests to a server on this machine, or to a name that they point at it.
-So a server on loopback answers only to loopback names (Host), and nothing that changes something is taken from a page
-of another origin (Origin), unless the settings name that origin.
+So a server on loopback answers only to loopback names (Host), and requests that may change something are refused when
+they come from a page of another site (Origin, Sec-Fetch-Site), unless the settings name that site.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import ipaddress
+import os
 import re
-from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from biqe.errors import BiqeError, RequestRefused
+from biqe.errors import BiqeError, RequestRefused, UnreadableFile
 from biqe.serve.config import ServeConfig
-from biqe.serve.refusal import refusal
-from biqe.serve.tokens import READ, WRITE, Tokens
+from biqe.serve.error_response import error_response
 
+READ, WRITE = "read", "write"
+SHORTEST = 16
+"""Least characters of a token."""
+TOKEN_HINT = "make a token with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
 OPEN = ("/health", "/ready")
-"""Paths that need no token: they tell no more than that the server is there."""
+"""Paths that need no token: they only show that the server is there."""
 DATA = ("/sparql", "/update", "/api", "/metrics")
-"""Paths that tell or change something. All others are files of the page, which hold no data."""
+"""Paths that show or change data. All others are files of the page, which hold no data."""
 UPLOAD = "/api/load"
 CONTENT_POLICY = "default-src 'none'; frame-ancestors 'none'"
 """For answers that are data: a browser that shows one runs nothing in it."""
 HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]*)(?::[0-9]{0,5})?")
-"""What a Host header may look like: a name or an address, and perhaps a port."""
-SPOKEN = ("1", "2", "3")
-"""Versions of HTTP, but for what is behind their dot; those above 1 by a proxy or another server."""
+"""A valid Host header: a name or an address, and perhaps a port."""
+HTTP_VERSIONS = ("1", "2", "3")
+"""Major versions of HTTP that are accepted; those above 1 come through a proxy."""
 REALM = 'Bearer realm="biqe"'
 LINGER = 1.0
 """Seconds for which a refused client may go on sending."""
@@ -42,7 +49,63 @@ SECURITY = {
     "Content-Security-Policy": CONTENT_POLICY,
     "Cache-Control": "no-store",
 }
-"""Headers of every answer that does not set them itself."""
+"""Headers of every response that does not set them itself."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Digests of the tokens; a write token may also read."""
+
+    read: tuple[bytes, ...]
+    write: tuple[bytes, ...]
+
+    @classmethod
+    def of_file(cls, path: Path) -> Tokens:
+        """Read lines of ``read TOKEN`` and ``write TOKEN``; empty lines and lines that begin with # are skipped."""
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise UnreadableFile(f"token file {path} cannot be read: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise UnreadableFile(f"token file {path} is not UTF-8 text") from error
+        found: dict[str, list[bytes]] = {READ: [], WRITE: []}
+        for number, line in enumerate(lines, start=1):
+            words = line.split()
+            if not words or words[0].startswith("#"):
+                continue
+            wrong = ""  # errors never show the line itself: it may hold a secret
+            if len(words) != 2 or words[0] not in found:
+                wrong = "a line is 'read TOKEN' or 'write TOKEN'"
+            elif len(words[1]) < SHORTEST or not words[1].isascii():
+                wrong = f"a token has at least {SHORTEST} ASCII characters"
+            if wrong:
+                raise UnreadableFile(f"token file {path}, line {number}: {wrong}", hint=TOKEN_HINT)
+            found[words[0]].append(_digest(words[1]))
+        if not any(found.values()):
+            raise UnreadableFile(f"token file {path} holds no token", hint="a line is 'read TOKEN' or 'write TOKEN'")
+        return cls(tuple(found[READ]), tuple(found[WRITE]))
+
+    def allows(self, token: str) -> set[str]:
+        """What the token allows; an empty set for an unknown token.
+
+        All digests are compared, each in constant time, so that the time taken reveals nothing about them.
+        """
+        digest = _digest(token)
+        may_write = sum([hmac.compare_digest(digest, known) for known in self.write]) > 0
+        may_read = sum([hmac.compare_digest(digest, known) for known in self.read]) > 0
+        return {READ, WRITE} if may_write else {READ} if may_read else set()
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def is_world_readable(path: Path) -> bool:
+    """Whether every user of this machine can read the file."""
+    try:
+        return bool(os.stat(path).st_mode & 0o004)
+    except OSError:
+        return False
 
 
 def is_within(path: str, places: tuple[str, ...]) -> bool:
@@ -51,7 +114,7 @@ def is_within(path: str, places: tuple[str, ...]) -> bool:
 
 
 class Guard:
-    """Refuses what is too large or not allowed; hands the rest on with its body read."""
+    """Refuses requests that are too large or not allowed; passes the rest on with the body read."""
 
     def __init__(self, app: ASGIApp, config: ServeConfig, tokens: Tokens | None) -> None:
         self.app = app
@@ -64,25 +127,30 @@ class Guard:
             return
         send = _with_security(send, shared=bool(self.config.cors))
         try:
-            self._refuse(scope)
+            self._check(scope)
             body = await self._body(scope, receive)
         except BiqeError as error:
             scope["state"]["about"]["error"] = type(error).__name__
-            await refusal(error, scope["state"]["request_id"])(scope, receive, send)
+            await error_response(error, scope["state"]["request_id"])(scope, receive, send)
             return
         if body is not None:
-            await _attended(self.app, scope, body, receive, send)
+            await _run_while_connected(self.app, scope, body, receive, send)
 
-    def _refuse(self, scope: Scope) -> None:
+    def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         version = scope.get("http_version", "1.1")
-        if version.partition(".")[0] not in SPOKEN:
-            raise RequestRefused(f"HTTP/{version[:10]} is not spoken here", hint="ask by HTTP/1.1", status=505)
-        self._refuse_sizes(scope)
-        self._refuse_host(headers)
+        if version.partition(".")[0] not in HTTP_VERSIONS:
+            raise RequestRefused(f"HTTP/{version[:10]} is not supported", hint="use HTTP/1.1", status=505)
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # A proxy may have used the other one, and take part of the body for the next request (RFC 9112, 6.1).
+            raise RequestRefused(
+                "the request has both Content-Length and Transfer-Encoding", headers={"Connection": "close"}
+            )
+        self._check_sizes(scope)
+        self._check_host(headers)
         path, method = scope["path"], scope["method"]
         if method not in ("GET", "HEAD", "OPTIONS"):
-            self._refuse_origin(headers)
+            self._check_origin(headers)
         if method == "OPTIONS" or not is_within(path, DATA) or is_within(path, OPEN):
             return
         allowed = self._allowed(headers)
@@ -91,7 +159,7 @@ class Guard:
         if needed not in allowed:
             raise denied(needed)
 
-    def _refuse_sizes(self, scope: Scope) -> None:
+    def _check_sizes(self, scope: Scope) -> None:
         limits = self.config.limits
         line = len(scope.get("raw_path") or b"") + len(scope["query_string"])
         if line > limits.header:
@@ -101,17 +169,17 @@ class Guard:
         if line + sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > limits.header:
             raise RequestRefused(f"the headers are longer than {limits.header:,} bytes", status=431)
 
-    def _refuse_host(self, headers: Mapping[str, str]) -> None:
+    def _check_host(self, headers: Headers) -> None:
         given = headers.get("host")
         if given is None:
-            # HTTP/1.0 does without it. No browser does, and the page of another site comes by a browser.
+            # HTTP/1.0 has no Host. Every browser sends one, and a page of another site needs a browser.
             return
         try:
             host = urlsplit(f"//{given}").hostname or ""
         except ValueError:
             host = None
         if host is None or not HOST.fullmatch(given):
-            raise RequestRefused(f"the Host header is no name and no address. Got {given[:60]!r}")
+            raise RequestRefused(f"the Host header is neither a name nor an address. Got {given[:60]!r}")
         if not self.config.is_loopback or self.tokens is not None:
             return
         if host != "localhost" and not _is_loopback(host) and host != self.config.host:
@@ -121,35 +189,43 @@ class Guard:
                 status=403,
             )
 
-    def _refuse_origin(self, headers: Mapping[str, str]) -> None:
-        origin = headers.get("origin")
-        if origin is None or origin in self.config.cors or "*" in self.config.cors:
+    def _check_origin(self, headers: Headers) -> None:
+        """RequestRefused for what a browser sends on behalf of another site's page, unless ``cors`` names the site."""
+        origins = headers.getlist("origin")
+        if len(origins) > 1:
+            raise RequestRefused("the request has more than one Origin header")
+        origin = origins[0] if origins else None
+        if "*" in self.config.cors or origin in self.config.cors:
             return
         try:
-            place = urlsplit(origin).netloc
+            place = None if origin is None else urlsplit(origin).netloc
         except ValueError:
             place = None
-        if place is None or place != headers.get("host"):
+        is_own = origin is None or (place is not None and place == headers.get("host"))
+        # Browsers that leave Origin out still say where the request came from; other clients send neither.
+        is_cross_site = any("cross-site" in value.lower() for value in headers.getlist("sec-fetch-site"))
+        if is_cross_site or not is_own:
+            got = "Sec-Fetch-Site: cross-site" if is_own else f"Origin {str(origin)[:60]!r}"
             raise RequestRefused(
-                f"a page of another site may not send this. Got Origin {origin[:60]!r}",
-                hint="the setting --cors names sites that may",
+                f"requests from pages of other sites are refused. Got {got}",
+                hint="the option --cors names sites that may send them",
                 status=403,
             )
 
-    def _allowed(self, headers: Mapping[str, str]) -> set[str]:
-        """What the request may do; RequestRefused (401) where it brings no token, or none of ours."""
+    def _allowed(self, headers: Headers) -> set[str]:
+        """What the request may do; RequestRefused (401) without a known token."""
         if self.tokens is None:
             return {READ, WRITE}
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
-            raise _unknown("a token is needed here", REALM)
+            raise _unauthorized("a token is needed", REALM)
         allowed = self.tokens.allows(token.strip())
         if not allowed:
-            raise _unknown("this token is not known here", f'{REALM}, error="invalid_token"')
+            raise _unauthorized("this token is unknown", f'{REALM}, error="invalid_token"')
         return allowed
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The whole body; None where the client went away. What is too long, or too slow, is refused."""
+        """The whole body; None if the client went away. RequestRefused if it is too long or too slow."""
         limits = self.config.limits
         most = limits.upload if scope["path"] == UPLOAD else limits.body
         too_large = RequestRefused(
@@ -157,7 +233,7 @@ class Guard:
         )
         length = Headers(scope=scope).get("content-length", "")
         if length.isdigit() and int(length) > most:
-            await _drained(scope, receive)
+            await _drain(scope, receive)
             raise too_large
         parts: list[bytes] = []
         size = 0
@@ -170,19 +246,19 @@ class Guard:
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
                     if size > most:
-                        await _drained(scope, receive)
+                        await _drain(scope, receive)
                         raise too_large
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
             raise RequestRefused(
-                f"the body was not there after {limits.seconds:g} s", status=408, headers={"Connection": "close"}
+                f"the body was incomplete after {limits.seconds:g} s", status=408, headers={"Connection": "close"}
             ) from None
 
 
-async def _drained(scope: Scope, receive: Receive) -> None:
-    """Let a client send on for a moment: were it cut off in the middle, it would not read why it is refused."""
-    if "expect" in Headers(scope=scope):  # it waits to be told
+async def _drain(scope: Scope, receive: Receive) -> None:
+    """Read on for a moment: a client that is cut off while it sends would not read why it is refused."""
+    if "expect" in Headers(scope=scope):  # the client waits for permission to send
         return
     try:
         async with asyncio.timeout(LINGER):
@@ -193,13 +269,12 @@ async def _drained(scope: Scope, receive: Receive) -> None:
 
 
 def denied(needed: str) -> RequestRefused:
-    """The refusal of a token that may not do this."""
+    """The refusal of a token that does not allow this."""
     challenge = f'{REALM}, error="insufficient_scope", scope="{needed}"'
-    return RequestRefused(f"this token may not {needed} here", status=403, headers={"WWW-Authenticate": challenge})
+    return RequestRefused(f"this token may not {needed}", status=403, headers={"WWW-Authenticate": challenge})
 
 
-def _unknown(message: str, challenge: str) -> RequestRefused:
-    """The refusal of a request that does not say who sent it."""
+def _unauthorized(message: str, challenge: str) -> RequestRefused:
     hint = "send the header Authorization: Bearer TOKEN"
     return RequestRefused(message, hint=hint, status=401, headers={"WWW-Authenticate": challenge})
 
@@ -224,8 +299,8 @@ def _with_security(send: Send, *, shared: bool) -> Send:
     return wrapped
 
 
-async def _attended(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-    """Run the application while its client is there; cancel it when the client goes away."""
+async def _run_while_connected(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    """Run the application; cancel it when the client goes away."""
     is_read = False
     gone = asyncio.Event()
 
@@ -247,8 +322,7 @@ async def _attended(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, s
     try:
         await asyncio.wait({work, watcher}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            # The answer has nobody to go to; the engine drops what it has not begun.
-            work.cancel()
+            work.cancel()  # the engine then drops what it has not begun
         await asyncio.wait({work})
     finally:
         watcher.cancel()

@@ -1,8 +1,8 @@
-"""Threads that work for coroutines, with a bound on what waits, and a clock for each piece of work.
+"""Threads that work for coroutines, with a bounded queue and a time limit for each piece of work.
 
-A lane is a few threads and a queue. Cheap and dear questions have lanes of their own, so that no number of one kind
-keeps the other waiting. Whoever is cancelled while it waits never begins; whoever has begun stops at its next check
-point; and what does not come to one is counted as stuck, as long as its thread is gone.
+A lane is a few threads and a queue. Cheap and expensive questions have separate lanes, so that many of one kind do not
+delay the other. Work that is cancelled while it waits never begins; work that has begun stops at its next check point;
+work that never reaches one is counted as stuck for as long as it occupies its thread.
 """
 
 from __future__ import annotations
@@ -19,39 +19,38 @@ from biqe.exact.checkpoint import checked_by
 Result = TypeVar("Result")
 
 GRACE = 5.0
-"""Seconds after which a piece of work that should have stopped counts as stuck."""
+"""Seconds beyond its time limit after which work counts as stuck."""
 
 
-class _Dropped(Exception):
-    """Nobody waits for this work any more. No caller ever sees it."""
+class _Cancelled(Exception):
+    """Nobody waits for this work any more. Never reaches a caller."""
 
 
 class Request:
-    """One piece of work: how long it may take, and whether somebody still wants it."""
+    """One piece of work: its deadline, and whether its caller still waits."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.begun = time.monotonic()
-        self.stops = self.begun + seconds
-        self.is_dropped = False
+        self.stops = time.monotonic() + seconds
+        self.is_cancelled = False
 
     @property
     def left(self) -> float:
-        """Seconds that it still has."""
+        """Seconds until the deadline."""
         return self.stops - time.monotonic()
 
     def check(self) -> None:
-        """Raise where the work is to stop."""
-        if self.is_dropped:
-            raise _Dropped
+        """Raise if the work has to stop."""
+        if self.is_cancelled:
+            raise _Cancelled
         if self.left <= 0:
             raise self.too_long()
 
     def too_long(self) -> TookTooLong:
-        """What its caller is told."""
+        """The error for the caller."""
         return TookTooLong(
-            f"the answer was not there after {self.seconds:g} s",
-            hint="ask for fewer unknowns, add a pattern or a LIMIT, or ask again when the server has less to do",
+            f"the answer was not ready after {self.seconds:g} s",
+            hint="ask for fewer unknowns, add a pattern or a LIMIT, or try again when the server is less busy",
         )
 
 
@@ -69,27 +68,27 @@ class Lane:
 
     @property
     def size(self) -> int:
-        """Pieces of work that run or wait."""
+        """Number of requests that run or wait."""
         return len(self._requests)
 
     @property
     def waiting(self) -> int:
-        """Pieces of work that have not begun."""
+        """Number of requests that have not begun."""
         return max(0, self.size - self.threads)
 
     @property
     def stuck(self) -> int:
-        """Pieces of work that nobody waits for and that have not come to a check point for a while."""
+        """Number of requests past their deadline that have not reached a check point."""
         return sum(request.left < -GRACE for request in list(self._requests.values()))
 
     async def do(self, work: Callable[[Request], Result], seconds: float, *, checked: bool = True) -> Result:
-        """What ``work`` returns. It runs in a thread of this lane; ``seconds`` count from now. Work that is not
-        ``checked`` goes to its end once it has begun."""
+        """The result of ``work``, which runs in a thread of this lane; ``seconds`` count from now. Work that is not
+        ``checked`` runs to its end once it has begun."""
         if self.size >= self.threads + self.queue:
             after = round(self.waiting * self._mean / self.threads)
             raise Busy(
-                f"{self.waiting} questions are waiting already",
-                hint="ask again in a moment",
+                f"{self.waiting} requests are waiting already",
+                hint="try again in a moment",
                 retry_after=min(max(after, 1), 60),
             )
         request = Request(seconds)
@@ -114,19 +113,19 @@ class Lane:
             raise request.too_long() from None
         finally:
             if not future.done():
-                # For the count of stuck work: from now on nobody waits.
-                request.is_dropped, request.stops = True, min(request.stops, time.monotonic())
+                # Nobody waits any more; work that goes on for GRACE seconds from here counts as stuck.
+                request.is_cancelled, request.stops = True, min(request.stops, time.monotonic())
 
     def _ended(self, future: Future[Any]) -> None:
         self._requests.pop(future, None)
         self.done += 1
 
     def close(self, seconds: float) -> bool:
-        """Finish what runs and waits, for so long; whether all of it came to an end."""
+        """Finish what runs and waits within that time; returns whether all of it ended."""
         stops = time.monotonic() + seconds
         self._pool.shutdown(wait=False)
         while self._requests and time.monotonic() < stops:
             time.sleep(0.01)
         for request in list(self._requests.values()):
-            request.is_dropped = True
+            request.is_cancelled = True
         return not self._requests

@@ -1,8 +1,7 @@
-"""The page, as files that were built beforehand: what is served at /, /yasgui and /assets.
+"""The built files of the page: /, /yasgui and /assets.
 
-Built files have their hash in their name, so a browser keeps them for good; the two documents are asked for anew each
-time. Every answer carries a Content-Security-Policy under which nothing runs that is not among these files, and
-nothing is fetched from elsewhere.
+Assets have a hash in their name, so that browsers may cache them for good; the two documents are revalidated each time.
+A Content-Security-Policy allows only scripts and connections of this server.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from biqe.errors import UnreadableFile
-from biqe.serve.squeeze import takes_gzip
+from biqe.serve.gzip_responses import takes_gzip
 
 PAGE: Final = Path(__file__).parent / "page"
 """The built page; ``make page`` writes it from ``web/``."""
@@ -32,7 +31,7 @@ _TYPES = {
     ".svg": "image/svg+xml",
     ".woff2": "font/woff2",
 }
-_SQUEEZED = {".css", ".html", ".js", ".svg"}
+_COMPRESSED = {".css", ".html", ".js", ".svg"}
 _STRICT: Mapping[str, str] = {
     "default-src": "'none'",
     "script-src": "'self'",
@@ -45,7 +44,7 @@ _STRICT: Mapping[str, str] = {
     "frame-ancestors": "'none'",
     "require-trusted-types-for": "'script'",
 }
-# Yasgui writes style elements and pictures of its own, and builds parts of itself from HTML text.
+# Yasgui creates style elements and images, and builds parts of itself from HTML text.
 _YASGUI: Mapping[str, str] = {
     name: {"style-src": "'self' 'unsafe-inline'", "img-src": "'self' data:"}.get(name, sources)
     for name, sources in _STRICT.items()
@@ -63,34 +62,34 @@ _DOCUMENTS = {"/": "index.html", "/yasgui": "yasgui.html"}
 
 @dataclass(frozen=True)
 class PageFile:
-    """One built file, in memory: the page is small, and a request must not wait for a disk."""
+    """One built file, in memory."""
 
     name: str
     content: bytes
 
     @property
     def suffix(self) -> str:
-        """How its name ends."""
+        """End of its name, such as .js."""
         return Path(self.name).suffix
 
     @property
     def is_hashed(self) -> bool:
-        """Whether its name says what is in it, so that it never changes under that name."""
+        """Whether its name contains a hash, so that its content never changes."""
         return self.name.startswith("assets/")
 
     @cached_property
-    def squeezed(self) -> bytes | None:
-        """The content, gzipped; None for what would not get smaller."""
-        return gzip.compress(self.content, 9, mtime=0) if self.suffix in _SQUEEZED else None
+    def compressed(self) -> bytes | None:
+        """The content compressed with gzip; None for formats that are compressed already."""
+        return gzip.compress(self.content, 9, mtime=0) if self.suffix in _COMPRESSED else None
 
     @cached_property
     def etag(self) -> str:
-        """What a browser shows to learn that nothing changed."""
+        """Entity tag, for requests with If-None-Match."""
         return f'"{hashlib.sha256(self.content).hexdigest()[:32]}"'
 
     @property
     def headers(self) -> dict[str, str]:
-        """What goes with the content, whichever way it is sent."""
+        """Headers of the response, compressed or not."""
         policy = _YASGUI if self.name == "yasgui.html" else _STRICT
         return {
             **_ALWAYS,
@@ -102,7 +101,7 @@ class PageFile:
 
 
 def read_page(folder: Path = PAGE) -> dict[str, PageFile]:
-    """All files of the built page by their path in it; refused where the page was not built."""
+    """All files of the built page by path; UnreadableFile if the page was not built."""
     paths = [path for path in sorted(folder.rglob("*")) if path.suffix in _TYPES]
     files = {path.relative_to(folder).as_posix(): path for path in paths}
     if "index.html" not in files:
@@ -111,7 +110,7 @@ def read_page(folder: Path = PAGE) -> dict[str, PageFile]:
 
 
 def routes(folder: Path = PAGE) -> Sequence[BaseRoute]:
-    """The routes of the page, for an application to take in; none of them is part of its documented API."""
+    """The routes of the page."""
     files = read_page(folder)
 
     def document(file: PageFile) -> Callable[[Request], Awaitable[Response]]:
@@ -121,7 +120,7 @@ def routes(folder: Path = PAGE) -> Sequence[BaseRoute]:
         return answer
 
     async def asset(request: Request) -> Response:
-        # Looked up by name among what was read at the start: no part of a request ever becomes a path on the disk.
+        # Looked up among the files read at the start: no part of a request becomes a path on disk.
         file = files.get(f"assets/{request.path_params['name']}")
         if file is None:
             return Response("There is no such file.\n", 404, headers=_ALWAYS, media_type="text/plain")
@@ -136,7 +135,7 @@ def _answer(request: Request, file: PageFile) -> Response:
     if file.etag in [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]:
         return Response(None, 304, headers=headers)
     content = file.content
-    if file.squeezed is not None and takes_gzip(request.headers.get("accept-encoding", "")):
-        content = file.squeezed
+    if file.compressed is not None and takes_gzip(request.headers.get("accept-encoding", "")):
+        content = file.compressed
         headers["Content-Encoding"] = "gzip"
     return Response(content, headers=headers, media_type=_TYPES[file.suffix])

@@ -1,7 +1,7 @@
 """The SPARQL 1.1 Protocol: /sparql answers queries, and both /sparql and /update take updates.
 
-By default an endpoint like any other: all of SPARQL 1.1, stored triples only. With ``mode`` both or predicted, a query
-of the subset is answered by the model too; with a predict block in the text, the two mix (``federate``).
+By default a plain endpoint: all of SPARQL 1.1 over stored triples. With ``mode`` both or predicted, a query of the
+subset is also answered by the model. With predict blocks in the query, the two are mixed (``federate``).
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
+from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
 from biqe.answer.formats import visible
 from biqe.errors import BiqeError, Busy, RequestRefused, SparqlSyntax, TookTooLong
 from biqe.query.scan import scan
-from biqe.serve import description, federate, measure, requests
-from biqe.serve.config import ServeConfig
-from biqe.serve.guard import denied
-from biqe.serve.negotiate import choose
-from biqe.serve.prologue import refuse_undeclared
-from biqe.serve.results import ROWS, TRIPLES, Document, Table, is_cut, table_of
-from biqe.serve.tokens import WRITE
+from biqe.serve import federate, query_checks, requests
+from biqe.serve.config import MODES, ServeConfig
+from biqe.serve.guard import WRITE, denied
+from biqe.serve.requests import BODY_TYPES, FORM, SparqlRequest, choose_format
+from biqe.serve.results import EXTRA, ROWS, TRIPLES, Document, Table, is_cut, table_of
+from biqe.serve.schemas import ERRORS
+from biqe.serve.service_description import describe
 
 if TYPE_CHECKING:
     from biqe.exact.store import Cut
     from biqe.serve.engine import Engine
 
 SMALL = 50
-"""Rows that are written where they are; more of them are written in a thread, so that others need not wait."""
+"""Answers of more rows than this are written in a thread, so that the event loop goes on."""
 GRAPH_FORMS = ("CONSTRUCT", "DESCRIBE")
 Written = TypeVar("Written")
 
@@ -44,35 +45,35 @@ class Protocol:
         self.engine = engine
         self.config = config
 
-    async def sparql(self, request: Request) -> Response:
-        """A query, an update, or the description of the service where neither is sent."""
-        return await self._answer(request, is_update=False)
-
-    async def update(self, request: Request) -> Response:
-        """An update."""
-        return await self._answer(request, is_update=True)
-
-    async def _answer(self, request: Request, *, is_update: bool) -> Response:
+    async def respond(self, request: Request) -> Response:
+        """Answer a query, make an update, or describe the service if neither is sent."""
         deadline = time.monotonic() + self.config.limits.seconds
-        asked = requests.read(
-            request.method, request.scope["query_string"], request.headers, await request.body(), self.config, is_update
+        asked = requests.read_request(
+            request.method,
+            request.scope["query_string"],
+            request.headers,
+            await request.body(),
+            self.config,
+            is_update=request.scope["path"] == "/update",
         )
         request.state.about = {"kind": asked.kind, "mode": asked.mode, "length": len(asked.text)}
         if asked.kind == requests.DESCRIBE:
-            form = choose(request.headers.get("accept"), TRIPLES, asked.form)
+            form = choose_format(request.headers.get("accept"), TRIPLES, asked.form)
             endpoint = str(request.url.replace(query=""))
-            written = await self.engine.run(description.describe, self.engine, self.config, endpoint, form)
-            return Response(written, media_type=TRIPLES[form])
+            body = await self.engine.run(describe, self.engine, self.config, endpoint, form)
+            return Response(body, media_type=TRIPLES[form])
         if asked.kind == requests.UPDATE:
-            return await self._changed(request, asked.text)
-        offered = TRIPLES if form_of(asked.text) in GRAPH_FORMS else ROWS
-        form = choose(request.headers.get("accept"), offered, asked.form)
-        extra = () if offered is TRIPLES else asked.extra  # a triple has no place for more
+            self.refuse_changes(request)
+            receipt = await self.engine.update(asked.text, deadline=self.config.limits.seconds)
+            return Response(orjson.dumps(asdict(receipt)), media_type="application/json")
+        offered = TRIPLES if query_checks.form_of(asked.text) in GRAPH_FORMS else ROWS
+        form = choose_format(request.headers.get("accept"), offered, asked.form)
+        extra = () if offered is TRIPLES else asked.extra  # triples have no further columns
         document, note = await self._stored(asked, deadline, written=(form, extra))
         headers = {}
         if document is None:
             table = await self._predicted(asked, deadline)
-            document, note = await _apart(table.rows, lambda: Document.of(table, form)), table.note
+            document, note = await _in_thread(table.rows, lambda: Document.of(table, form)), table.note
             if table.probability is not None:
                 headers["X-Biqe-Probability"] = repr(table.probability)
             if table.expected is not None:
@@ -84,62 +85,61 @@ class Protocol:
             headers["X-Biqe-Truncated"] = f"after {document.rows} rows"
         return Response(document.body, media_type=offered[form], headers=headers)
 
-    async def found(self, asked: requests.Asked, deadline: float) -> Table:
-        """The rows that a query asks for, at most as many as one answer may have."""
+    async def rows(self, asked: SparqlRequest, deadline: float) -> Table:
+        """The rows of a query, at most as many as one answer may have."""
         stored, note = await self._stored(asked, deadline)
         if stored is None:
             return await self._predicted(asked, deadline)
-        table = await _apart(() if isinstance(stored, bool) else stored.rows, lambda: table_of(stored, asked.extra))
+        table = await _in_thread(() if isinstance(stored, bool) else stored.rows, lambda: table_of(stored, asked.extra))
         return replace(table, note=note)
 
-    async def _stored(self, asked: requests.Asked, deadline: float, **options: Any) -> tuple[Any, str]:
-        """What the exact store answers, and what there is to say about it; None where the query is one for a model."""
+    async def _stored(self, asked: SparqlRequest, deadline: float, **options: Any) -> tuple[Any, str]:
+        """The answer of the exact store and a note about it; (None, "") for a query that a model has to answer."""
         limits = self.config.limits
-        measure.refuse_oversized(asked.text, limits)
-        requests.refuse_update_as_query(asked.text)
+        query_checks.refuse_oversized(asked.text, limits)
+        query_checks.refuse_update_as_query(asked.text)
         blocks = federate.blocks(asked.text)
-        # What no model reads is answered from the graph, unless the client itself chose otherwise.
-        is_known = not asked.is_chosen and (bool(blocks) or form_of(asked.text) in GRAPH_FORMS)
-        if asked.mode != "known" and not blocks and not is_known:
-            return None, ""
-        if asked.mode != "known" and not is_known:
-            raise RequestRefused(
-                f"a query with predict blocks says itself what is predicted, so 'mode' must be known. "
-                f"Got {asked.mode!r}",
-                hint="leave the mode out, or the blocks",
-            )
-        refuse_undeclared(scan(asked.text), self.engine.kb.prefixes)
+        if asked.mode != "known":
+            is_for_store = bool(blocks) or query_checks.form_of(asked.text) in GRAPH_FORMS  # no model reads these
+            if not is_for_store or (asked.is_mode_given and not blocks):
+                return None, ""
+            if asked.is_mode_given:
+                raise RequestRefused(
+                    f"a query with predict blocks says itself what is predicted, so 'mode' must be known. "
+                    f"Got {asked.mode!r}",
+                    hint="leave out the mode, or the blocks",
+                )
+        query_checks.refuse_undeclared(scan(asked.text), self.engine.kb.prefixes)
         cuts: list[Cut] = []
         notes: dict[str, None] = {}
         for block in blocks:
-            taken, note = await self._asked_apart(block, deadline)
+            taken, note = await self._block(block, deadline)
             cuts += taken
             notes |= {note: None} if note else {}
         options |= {"cuts": cuts} if cuts else {}
         found = await self.engine.exact(asked.text, max_rows=limits.rows, deadline=_left(deadline), **options)
         return found, "; ".join(notes)
 
-    async def _predicted(self, asked: requests.Asked, deadline: float) -> Table:
-        """What a model answers, with what is known."""
-        measure.refuse_long_question(asked.text)
-        # Of the columns that a client may want, one alone tells what rows lack.
-        options = {"links": "missing" in asked.extra, **asked.options}
+    async def _predicted(self, asked: SparqlRequest, deadline: float) -> Table:
+        """Known and predicted rows."""
+        query_checks.refuse_long_question(asked.text)
+        options = {"links": "missing" in asked.extra, **asked.options}  # no other column needs single links
         answers = await self.engine.ask(asked.text, mode=asked.mode, deadline=_left(deadline), **options)
-        return await _apart(answers, lambda: table_of(answers, asked.extra).cut(self.config.limits.rows))
+        return await _in_thread(answers, lambda: table_of(answers, asked.extra).cut(self.config.limits.rows))
 
-    async def _asked_apart(self, block: federate.Block, deadline: float) -> tuple[list[Cut], str]:
-        """The rows of a predict block, as text that stands in its place; and what there is to say about them."""
+    async def _block(self, block: federate.PredictBlock, deadline: float) -> tuple[list[Cut], str]:
+        """The rows of a predict block as replacements in the text, and a note about them."""
         try:
-            measure.refuse_long_question(block.question)
-            options = requests.refuse_options(dict(block.options), self.config)
+            query_checks.refuse_long_question(block.question)
+            options = requests.check_options(dict(block.options), self.config)
             answers = await self.engine.ask(block.question, deadline=_left(deadline), links=False, **options)
             if is_cut(answers) or len(answers) > self.config.limits.rows:
                 raise RequestRefused(
-                    f"a predict block has more rows than can be joined, {self.config.limits.rows:,}",
+                    f"a predict block has more than {self.config.limits.rows:,} rows, too many to join",
                     hint="add patterns to the block, or a sub-SELECT with LIMIT inside it",
                     status=413,
                 )
-            return await _apart(answers, lambda: block.cuts(answers)), answers.note
+            return await _in_thread(answers, lambda: block.cuts(answers)), answers.note
         except (Busy, TookTooLong):
             raise
         except SparqlSyntax as error:
@@ -150,31 +150,89 @@ class Protocol:
                 raise
         return block.cuts(None), ""
 
-    async def _changed(self, request: Request, text: str) -> Response:
-        self.refuse_changes(request)
-        receipt = await self.engine.update(text, deadline=self.config.limits.seconds)
-        return Response(orjson.dumps(asdict(receipt)), media_type="application/json")
-
     def refuse_changes(self, request: Request) -> None:
-        """RequestRefused where this client, or nobody, may change the graph."""
+        """RequestRefused if this client, or every client, must not change the graph."""
         if WRITE not in request.scope["state"]["allowed"]:
             raise denied(WRITE)
         if self.config.read_only or self.engine.live is None:
-            raise RequestRefused("this server takes no changes: it is read-only", status=403)
-
-
-def form_of(text: str) -> str | None:
-    """SELECT, ASK, CONSTRUCT or DESCRIBE: the first word of a query after its prefixes; None where there is none."""
-    for word in scan(text).words:
-        if word.kind == "keyword" and word.text.upper() in federate.FORMS:
-            return word.text.upper()
-    return None
+            raise RequestRefused("this server is read-only", status=403)
 
 
 def _left(deadline: float) -> float:
-    """Seconds that are left; never so few that the engine would take it for no limit."""
+    """Seconds until the deadline, at least one millisecond."""
     return max(deadline - time.monotonic(), 0.001)
 
 
-async def _apart(sized: Sized, write: Callable[[], Written]) -> Written:
-    return write() if len(sized) <= SMALL else await asyncio.to_thread(write)
+async def _in_thread(rows: Sized, write: Callable[[], Written]) -> Written:
+    """The result of ``write``, computed in a thread if there are many rows."""
+    return write() if len(rows) <= SMALL else await asyncio.to_thread(write)
+
+
+# Routes
+
+_TEXT = {"schema": {"type": "string"}}
+_OPTIONS: list[tuple[str, dict[str, Any], str]] = [
+    ("mode", {"type": "string", "enum": list(MODES)}, "Rows to return. Default: known."),
+    ("top", {"type": "integer", "minimum": 0, "maximum": 1000}, "Maximum number of predicted rows."),
+    ("min-probability", {"type": "number", "minimum": 0, "maximum": 1}, "Least probability of predicted rows."),
+    ("model", {"type": "string"}, "Name of one of several models; auto chooses the best one."),
+    ("extra", {"type": "string", "example": ",".join(EXTRA)}, "Extra variables, separated by commas."),
+    (
+        "format",
+        {"type": "string", "example": "json"},
+        f"Format of the answer: {', '.join((*ROWS, *TRIPLES))}. Takes precedence over Accept; ignored if it does not "
+        "fit the kind of query.",
+    ),
+]
+
+
+def add_routes(app: FastAPI, protocol: Protocol) -> None:
+    """Add /sparql and /update to the application, with their OpenAPI descriptions."""
+    answers: dict[str, Any] = {
+        media_type: {"schema": {}} if media_type.endswith("json") else _TEXT
+        for media_type in (*ROWS.values(), *TRIPLES.values())
+    }
+    errors: dict[int | str, dict[str, Any]] = {
+        **ERRORS,
+        405: {**ERRORS[400], "description": "An update is sent by POST."},
+        406: {**ERRORS[400], "description": "Accept allows none of the available formats."},
+        415: {**ERRORS[400], "description": "A body of this type is not read."},
+    }
+    found: dict[int | str, Any] = {
+        200: {"description": "The answer, or the service description.", "content": answers},
+        **errors,
+    }
+    receipt = {"application/json": {"schema": {"type": "object"}}}
+    changed: dict[int | str, Any] = {200: {"description": "What changed.", "content": receipt}, **errors}
+    options = [_parameter(*option) for option in _OPTIONS]
+    query = _parameter("query", {"type": "string"}, "SPARQL text")
+
+    def add(path: str, method: str, name: str, about: str, responses: dict[int | str, Any], **extra: Any) -> None:
+        app.add_api_route(
+            path,
+            protocol.respond,
+            methods=[method],
+            operation_id=name,
+            name=name,
+            description=about,
+            response_class=Response,
+            responses=responses,
+            openapi_extra=extra,
+        )
+
+    about_get = "Answer a query; without one, describe the service."
+    add("/sparql", "GET", "sparql_get", about_get, found, parameters=[query, *options])
+    both = {"parameters": options, "requestBody": _body("query", "update")}
+    add("/sparql", "POST", "sparql_post", "Answer a query, or make an update.", found, **both)
+    add("/update", "POST", "update", "Make an update.", changed, requestBody=_body("update"))
+    app.add_api_route("/sparql", protocol.respond, methods=["HEAD"], include_in_schema=False)
+
+
+def _parameter(name: str, schema: dict[str, Any], about: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "schema": schema, "description": about}
+
+
+def _body(*fields: str) -> dict[str, Any]:
+    form = {"type": "object", "properties": {name: {"type": "string"} for name in fields}}
+    bodies = {media_type: _TEXT for media_type, kind in BODY_TYPES.items() if kind in fields}
+    return {"required": True, "content": {FORM: {"schema": form}, **bodies}}

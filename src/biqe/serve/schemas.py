@@ -1,8 +1,8 @@
-"""Shapes of the JSON API: what OpenAPI documents, what is checked on the way in, and what goes out."""
+"""Types of the JSON API: requests are checked against them, and OpenAPI describes them."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,59 +10,59 @@ Mode = Literal["both", "known", "predicted"]
 
 
 class Shape(BaseModel):
-    """A JSON object without surprises."""
+    """A JSON object without unknown fields and without conversions of types."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class ParseIn(Shape):
-    """A query to look at, not to answer."""
+    """A query to parse, not to answer."""
 
     query: str = Field(description="SPARQL text", examples=["SELECT ?city WHERE { ?city :located_on :Rhine }"])
 
 
 class QuestionIn(ParseIn):
-    """A query, and how it is to be answered."""
+    """A query and how to answer it."""
 
-    mode: Mode = Field("both", description="Rows wanted: what the graph holds, what the model predicts, or both.")
-    top: int = Field(20, ge=0, le=1_000_000, description="Predicted rows, at most.")
-    min_probability: float = Field(0.0, ge=0.0, le=1.0, description="Leave out predicted rows below this.")
+    mode: Mode = Field("both", description="Rows to return: known, predicted, or both.")
+    top: int = Field(20, ge=0, le=1_000_000, description="Maximum number of predicted rows.")
+    min_probability: float = Field(0.0, ge=0.0, le=1.0, description="Least probability of predicted rows.")
     model: str | None = Field(
-        None, description="Name of one of several models; auto for the best one.", examples=["auto"]
+        None, description="Name of one of several models; auto chooses the best one.", examples=["auto"]
     )
 
 
 class AskIn(QuestionIn):
-    """A query, and the page of its rows that is wanted."""
+    """A query and the page of rows to return."""
 
-    limit: int = Field(100, ge=0, le=10_000, description="Rows of this page.")
-    offset: int = Field(0, ge=0, le=10_000_000, description="Rows before this page.")
+    limit: int = Field(100, ge=0, le=10_000, description="Number of rows on this page.")
+    offset: int = Field(0, ge=0, le=10_000_000, description="Number of rows before this page.")
 
 
 class ExplainIn(QuestionIn):
-    """A query, and the row of its answer that is to be explained."""
+    """A query and the row of its answer to explain."""
 
-    row: int = Field(ge=0, le=10_000_000, description="The row's index, as ask gave it.", examples=[0])
+    row: int = Field(ge=0, le=10_000_000, description="Index of the row, as returned by ask.", examples=[0])
 
 
 class Column(BaseModel):
     """A variable of the answer."""
 
     name: str
-    target: bool = Field(description="Whether it stands for an entity that the query asks for.")
+    target: bool = Field(description="Whether its values are entities that the query asks for.")
 
 
 class Value(BaseModel):
-    """What a variable stands for in a row."""
+    """Value of a variable in a row."""
 
-    id: int | None = Field(description="Number of the entity; null for what is none.")
+    id: int | None = Field(description="Id of the entity; null if it is not an entity.")
     iri: str | None = Field(description="Absolute IRI; null for a literal.")
-    label: str = Field(description="What to show.")
-    term: str | None = Field(description="How a query names it; null for what it cannot name.")
+    label: str = Field(description="Text to show.")
+    term: str | None = Field(description="How a query writes it; null if a query cannot name it.")
 
 
 class MissingLink(BaseModel):
-    """A link that the graph would have to hold for the row to be known."""
+    """A link that is missing from the graph; with all of them the row would be known."""
 
     subject: str
     predicate: str
@@ -74,27 +74,27 @@ class Row(BaseModel):
     """One answer."""
 
     values: list[Value]
-    probability: float | None = Field(description="1 for a known row; null for a number that is expected, not a row.")
+    probability: float | None = Field(description="1 for a known row; null for an expected count.")
     status: Literal["known", "predicted"]
     missing: list[MissingLink]
-    index: int = Field(description="Place among all rows, from 0.")
+    index: int = Field(description="Index among all rows, from 0.")
 
 
 class AskOut(BaseModel):
-    """Answers: known rows first, then predicted ones, likely first."""
+    """Answers: known rows first, then predicted ones by falling probability."""
 
     columns: list[Column]
     rows: list[Row]
-    total: int = Field(description="Rows on all pages.")
+    total: int = Field(description="Number of rows on all pages.")
     known: int
     predicted: int
-    holds: bool | None = Field(description="For ASK: whether the graph holds it.")
+    holds: bool | None = Field(description="For ASK: whether it is true in the graph.")
     model: str | None
-    why: str = Field(description="Why this model answered, where there was a choice.")
+    why: str = Field(description="Why this model answered, if there are several.")
     seconds: float
     notes: list[str]
     form: Literal["select", "ask", "count", "values"]
-    truncated: bool = Field(description="Whether rows are left out that the query asked for.")
+    truncated: bool = Field(description="Whether the server left out rows.")
 
 
 class GraphNode(BaseModel):
@@ -103,7 +103,7 @@ class GraphNode(BaseModel):
     id: str
     label: str
     kind: Literal["target", "hidden", "entity"]
-    term: str | None = Field(None, description="How a query names it; null for what it cannot name.")
+    term: str | None = Field(None, description="How a query writes it; null if a query cannot name it.")
 
 
 class GraphEdge(BaseModel):
@@ -122,7 +122,7 @@ class Drawing(BaseModel):
 
 
 class Problem(BaseModel):
-    """What is wrong with a query, and where; lines and columns count from 1."""
+    """An error in a query; lines and columns count from 1."""
 
     message: str
     hint: str | None
@@ -131,12 +131,12 @@ class Problem(BaseModel):
 
 
 class ParseOut(BaseModel):
-    """A query drawn, or what is wrong with it."""
+    """A query as a graph, and its errors."""
 
     graph: Drawing
     targets: list[str]
     errors: list[Problem]
-    known_only: bool = Field(description="Whether the query is SPARQL that is answered in mode known only.")
+    known_only: bool = Field(description="Whether the query is answered in mode known only.")
 
 
 class WitnessLink(BaseModel):
@@ -150,7 +150,7 @@ class WitnessLink(BaseModel):
 
 
 class WitnessOut(BaseModel):
-    """The facts that together make the row."""
+    """The facts that together give the row."""
 
     nodes: list[GraphNode]
     links: list[WitnessLink]
@@ -158,7 +158,7 @@ class WitnessOut(BaseModel):
 
 
 class AttentionOut(BaseModel):
-    """Shares of attention: a row for each unknown, a column for each token."""
+    """Attention weights: a row for each unknown, a column for each token."""
 
     unknowns: list[str]
     tokens: list[str]
@@ -168,7 +168,7 @@ class AttentionOut(BaseModel):
 
 
 class Counterfactual(BaseModel):
-    """A change to the query or to what the model may use, and what became of the row's share."""
+    """A change of the query or the graph, and the row's share before and after it."""
 
     what: str
     how: str
@@ -186,13 +186,13 @@ class ExplainOut(BaseModel):
     witness: WitnessOut | None
     attention: AttentionOut | None
     counterfactual: list[Counterfactual]
-    skipped: dict[str, str] = Field(description="A sentence for each view that cannot be had.")
+    skipped: dict[str, str] = Field(description="For each part that is not available, why.")
     text: str
     svg: str
 
 
 class Completion(BaseModel):
-    """A way to go on with a word."""
+    """A completion of a word."""
 
     insert: str
     label: str
@@ -201,7 +201,7 @@ class Completion(BaseModel):
 
 
 class RelationOut(BaseModel):
-    """A relation and how many triples it has."""
+    """A relation and its number of triples."""
 
     name: str
     label: str
@@ -209,14 +209,14 @@ class RelationOut(BaseModel):
 
 
 class Example(BaseModel):
-    """A query to begin with."""
+    """An example query."""
 
     title: str
     query: str
 
 
 class GraphOut(BaseModel):
-    """Facts about the graph."""
+    """Counts, relations and prefixes of the graph."""
 
     name: str
     entities: int
@@ -229,7 +229,7 @@ class GraphOut(BaseModel):
 
 
 class ModelOut(BaseModel):
-    """Facts about a model."""
+    """A model and its validation results."""
 
     name: str
     kind: str
@@ -251,23 +251,38 @@ class Fault(BaseModel):
 
 
 class FaultOut(BaseModel):
-    """What every refused request gets."""
+    """The body of every error response."""
 
     error: Fault
 
 
 class ReceiptOut(BaseModel):
-    """What a change of the graph came to; on disk before this is sent."""
+    """What an update changed. It is on disk before this is sent."""
 
-    version: int = Field(description="Number of changes since the graph was first served.")
+    version: int = Field(description="Number of updates since the graph was first served.")
     inserted: int
     deleted: int
     unchanged: int
     new_entities: int
     new_relations: int
-    literals: int = Field(
-        description="Inserted statements about texts and numbers: SPARQL sees them, a model does not."
-    )
+    literals: int = Field(description="Inserted statements with literals as objects: SPARQL sees them, models do not.")
     left_out: int
     named_graph: int
     seconds: float
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": FaultOut, "description": about}
+    for status, about in {
+        400: "The request, or the query in it, is not valid.",
+        401: "A token is needed.",
+        403: "Not allowed with this token, from this site, or on this server.",
+        408: "The body did not arrive in time.",
+        413: "The request is larger than allowed.",
+        414: "The address is too long.",
+        431: "The headers are too long.",
+        500: "Internal error; the server's log has details.",
+        503: "Busy, or not done in time; try again after Retry-After seconds.",
+    }.items()
+}
+"""Errors that every address may return, as OpenAPI describes them."""

@@ -1,7 +1,7 @@
-"""From an opened knowledge base to a server that listens: one socket, one exact store, and the workers.
+"""Start a server: one socket, one exact store, and the workers.
 
-What workers share is loaded once, before they are forked (``workers``). Each builds an engine and an application of its
-own around it.
+What workers share is loaded once, before they are forked (``workers``). Each worker then builds its own engine and
+application.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,8 @@ from biqe.serve.config import ServeConfig
 
 if TYPE_CHECKING:
     from biqe.knowledge_base import KnowledgeBase
-    from biqe.serve.connections import Connections
     from biqe.serve.engine import EngineConfig
+    from biqe.serve.http_protocol import Connections
     from biqe.serve.live import LiveGraph
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
@@ -31,22 +30,8 @@ FILES = 16_384
 NEEDS = ("fastapi", "orjson", "prometheus_client", "structlog", "uvicorn")
 
 
-@dataclass(frozen=True)
-class Listening:
-    """Where a server listens, for the message that says so."""
-
-    host: str
-    port: int
-
-    @property
-    def address(self) -> str:
-        """What to type into a browser on this machine."""
-        host = "127.0.0.1" if self.host in ("0.0.0.0", "::", "") else self.host
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
-
-
 def refuse_without_extra() -> None:
-    """InvalidOption that names the extra to install, where a package is missing."""
+    """InvalidOption that names the extra to install, if a package is missing."""
     from importlib.util import find_spec
 
     missing = [name for name in NEEDS if find_spec(name) is None]
@@ -57,13 +42,16 @@ def refuse_without_extra() -> None:
 
 
 def open_live(kb: KnowledgeBase, folder: Path | None, *, read_only: bool) -> LiveGraph | None:
-    """The graph that changes, in ``folder`` or in one of its own; None where nothing has changed or can change."""
+    """The live graph in ``folder``, or in the default folder of this graph; None if changes are neither kept nor taken.
+
+    With ``read_only`` nothing is written to the folder, which must exist.
+    """
     from biqe.serve.live import LiveGraph
 
     place = _live_folder(kb, folder, read_only)
     if place is None:
         return None
-    live = LiveGraph(place, kb.splits, known=kb.known, prefixes=kb.prefixes)
+    live = LiveGraph(place, kb.splits, known=kb.known, prefixes=kb.prefixes, read_only=read_only)
     if not live.is_of(kb.splits.fingerprint):
         raise VocabularyMismatch(
             f"{place} keeps changes of another graph than {kb.name} (fingerprints {live.base_fingerprint} and "
@@ -74,7 +62,7 @@ def open_live(kb: KnowledgeBase, folder: Path | None, *, read_only: bool) -> Liv
 
 
 def check_live(kb: KnowledgeBase, folder: Path | None, *, read_only: bool) -> None:
-    """Raise what ``open_live`` would raise, and make nothing."""
+    """Raise what ``open_live`` would raise, and write nothing."""
     from biqe.serve.live import is_live_folder
     from biqe.serve.live.generations import refuse_taken
 
@@ -82,37 +70,36 @@ def check_live(kb: KnowledgeBase, folder: Path | None, *, read_only: bool) -> No
     if place is None:
         return
     if is_live_folder(place):
-        open_live(kb, place, read_only=read_only)
+        open_live(kb, place, read_only=True)
         return
     refuse_taken(place)
     parent = next(above for above in place.absolute().parents if above.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
         raise RunFailed(
-            f"{place} cannot be made: nothing can be written to {parent}",
+            f"{place} cannot be made: {parent} is not writable",
             hint="choose another place with --live, or --read-only to keep no changes",
         )
 
 
 def _live_folder(kb: KnowledgeBase, folder: Path | None, read_only: bool) -> Path | None:
-    """Where changes are kept; None where there are none."""
+    """Where changes are kept; None if there are none."""
     from biqe.serve.live import is_live_folder
 
     if folder is None:
         return None if read_only else default_folder(kb)
     if read_only and not is_live_folder(folder):
-        raise InvalidOption(f"{folder} is no folder of changes, and --read-only makes none", hint="leave --live out")
+        raise InvalidOption(f"{folder} is not a live graph, and --read-only makes none", hint="leave --live out")
     return folder
 
 
 def default_folder(kb: KnowledgeBase) -> Path:
-    """Where changes of this graph are kept unless a folder is named: among the user's own state."""
+    """Default folder for changes of this graph, in the user's state directory."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "biqe" / f"{Path(kb.name).name}-{kb.splits.fingerprint}"
 
 
 def allow_many_files() -> None:
-    """Let this process and its workers have as many connections as the system allows, up to a bound; by default many
-    systems stop a process at 1,024 files, each connection being one."""
+    """Raise the limit on open files, connections included, which is 1,024 on many systems."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -125,54 +112,61 @@ def serve(
     engine_config: EngineConfig,
     open_changes: Callable[[], LiveGraph | None] = lambda: None,
     *,
-    announce: Callable[[Listening, LiveGraph | None], None] = lambda listening, live: None,
+    announce: Callable[[str, LiveGraph | None], None] = lambda address, live: None,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP; then finish what is running.
+    """Serve until SIGTERM, SIGINT or SIGHUP; then finish running requests.
 
-    ``open_changes`` opens the graph that changes; it is called when the address is ours, so that one which is taken
-    makes no folder. ``announce`` is called once the socket listens.
+    ``open_changes`` opens the live graph; it is called once the port is bound, so that a port in use makes no folder.
+    ``announce`` gets the address for a browser on this machine once the socket listens.
     """
-    from biqe.serve.connections import AWAY, Connections
     from biqe.serve.exact_process import service_of
+    from biqe.serve.http_protocol import AWAY, Connections
     from biqe.serve.workers import Supervisor, listen, preload
 
     allow_many_files()
-    with listen(config.host, config.port) as socket, _numbers_of_all(config.workers):
-        # Not before: where the numbers of several workers are kept is read when this is imported.
-        from biqe.serve.observe import new_log
+    with listen(config.host, config.port) as socket, _shared_metrics(config.workers):
+        # Imported only now: prometheus_client reads the folder of shared metrics when it is imported.
+        from biqe.serve.metrics_and_logs import new_log
 
         log = new_log()
         live = open_changes()
         preload(kb, live)
+        connections = Connections(config.workers)
         service = service_of(kb, live, engine_config.memory)
-        service.start()
+
+        def keep_exact_store() -> None:
+            if not service.is_alive:
+                log.warning("exact store ended", restarted=True)
+                service.start()
+
+        def tell(event: str, **facts: Any) -> None:
+            log.info(event, **facts)
+            if event == "worker ended":
+                connections[facts["worker"]] = AWAY
+                if os.environ.get(SHARED):
+                    from prometheus_client import multiprocess
+
+                    multiprocess.mark_process_dead(facts["process"])  # type: ignore[no-untyped-call]
+
+        supervisor = Supervisor(
+            work=lambda number: _work(kb, config, engine_config, live, service.address, socket, connections, number),
+            count=config.workers,
+            stop_seconds=engine_config.stop_seconds + 5,
+            watch=keep_exact_store,
+            tell=tell,
+        )
         try:
-            announce(Listening(config.host, socket.getsockname()[1]), live)
-
-            def look() -> None:
-                if not service.is_alive:
-                    log.warning("exact store ended", restarted=True)
-                    service.start()
-
-            connections = Connections(config.workers)
-
-            def tell(event: str, **facts: Any) -> None:
-                if event == "worker ended":
-                    connections[facts["worker"]] = AWAY
-                _tell(log, event, **facts)
-
-            supervisor = Supervisor(
-                work=lambda number: _work(
-                    kb, config, engine_config, live, service.address, socket, connections, number
-                ),
-                count=config.workers,
-                stop_seconds=engine_config.stop_seconds + 5,
-                look=look,
-                tell=tell,
-            )
+            service.start()
+            announce(_address(config.host, socket.getsockname()[1]), live)
             supervisor.run()
         finally:
             service.stop()
+
+
+def _address(host: str, port: int) -> str:
+    """What to type into a browser on this machine."""
+    host = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _work(
@@ -185,11 +179,11 @@ def _work(
     connections: Connections,
     number: int,
 ) -> None:
-    """What one worker does until it is told to stop."""
+    """Run one worker until it is told to stop."""
     from biqe.serve import page_files
     from biqe.serve.app import build
     from biqe.serve.engine import Engine
-    from biqe.serve.observe import forward, new_log
+    from biqe.serve.metrics_and_logs import forward, new_log
     from biqe.serve.workers import give_back, serve_socket, share_machine
 
     log = new_log()
@@ -210,7 +204,7 @@ def _work(
         worker=number,
         is_stuck=lambda: engine.is_stuck,
         tidy=tidy,
-        # Beyond our own limit, so that what is a little too long gets our answer rather than the web server's.
+        # Above our own limit, so that headers a little too long get our error rather than the web server's.
         h11_max_incomplete_event_size=4 * config.limits.header,
         timeout_graceful_shutdown=int(engine_config.stop_seconds),
         server_header=False,
@@ -219,21 +213,13 @@ def _work(
     )
 
 
-def _tell(log: Any, event: str, **facts: Any) -> None:
-    log.info(event, **facts)
-    if event == "worker ended" and os.environ.get(SHARED):
-        from prometheus_client import multiprocess
-
-        multiprocess.mark_process_dead(facts["process"])  # type: ignore[no-untyped-call]
-
-
 @contextmanager
-def _numbers_of_all(workers: int) -> Iterator[None]:
-    """A folder in which several workers add up their numbers, gone afterwards."""
+def _shared_metrics(workers: int) -> Iterator[None]:
+    """A temporary folder in which several workers add up their metrics."""
     if workers == 1 or os.environ.get(SHARED):
         yield
         return
-    folder = tempfile.mkdtemp(prefix="biqe-numbers-")
+    folder = tempfile.mkdtemp(prefix="biqe-metrics-")
     os.environ[SHARED] = folder
     try:
         yield

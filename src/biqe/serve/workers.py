@@ -1,11 +1,10 @@
-"""Several processes that answer, behind one listening socket, and one that looks after them.
+"""Worker processes behind one listening socket, and the supervisor that keeps them running.
 
-The supervisor loads graph and model once and then forks, so that workers share that memory: it is copied only where it
-is written to, and nobody writes to weights or triples. All workers accept from one socket, and leave
-connections to those that have fewer. The supervisor has no threads and answers nothing, so little can go wrong with it:
+The supervisor loads graph and model once and then forks, so that workers share that memory. All workers accept from one
+socket and share connections evenly (http_protocol). The supervisor has no threads and answers no requests:
 
-    a worker ends                another is forked in its place, at once; not if it keeps ending as soon as it starts
-    SIGTERM, SIGINT, SIGHUP      workers are told to stop, finish what they are at, and are killed only when they do not
+    a worker ends                it is replaced at once, unless workers keep ending as soon as they start
+    SIGTERM, SIGINT, SIGHUP      workers finish their requests and stop; those that do not are killed
     the supervisor is killed     the kernel tells the workers to stop
 """
 
@@ -26,22 +25,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from biqe.errors import InvalidOption, RunFailed
-from biqe.serve.connections import AWAY, Connections, FairSocket
+from biqe.serve.http_protocol import AWAY, Connections, FairSocket, HttpProtocol
 
 if TYPE_CHECKING:
     from biqe.knowledge_base import KnowledgeBase
     from biqe.serve.live.live_graph import LiveGraph
 
 BACKLOG = 2_048
-"""Connections that wait in the kernel until a worker takes them."""
+"""Connections that wait in the kernel until a worker accepts them."""
 STABLE = 10.0
-"""Seconds that a worker must have lived for its end to count as an accident."""
+"""Seconds after which the end of a worker does not count as a failed start."""
 ATTEMPTS = 5
-"""Workers that may end sooner, one after the other, before the supervisor gives up."""
-LOOK = 1.0
-"""Seconds between looks at what no signal tells of."""
+"""Failed starts in a row after which the supervisor gives up."""
+WATCH = 1.0
+"""Seconds between calls of ``Supervisor.watch``."""
 TIDY = 50
-"""Ticks of a worker, ten of them a second, after which it gives back what it does not use."""
+"""Ticks of a worker, ten per second, between calls of its ``tidy``."""
 PR_SET_PDEATHSIG = 1
 M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3
 
@@ -53,29 +52,29 @@ class Supervisor:
     """Keeps ``count`` workers running."""
 
     work: Callable[[int], None]
-    """What a worker does until SIGTERM; it is given its number."""
+    """What a worker does until SIGTERM; it gets its number."""
     count: int = 1
-    """Workers."""
+    """Number of workers."""
     stop_seconds: float = 30.0
-    """Time that workers get to finish what they are at."""
-    look: Callable[[], None] = lambda: None
-    """Called every second, to look after other things: it must not block for long."""
+    """Time that workers get to finish their requests."""
+    watch: Callable[[], None] = lambda: None
+    """Called every second; must not block for long."""
     tell: Callable[..., None] = lambda event, **facts: None
-    """Told of what happens: an event and its facts."""
+    """Called for each event, with details as keywords."""
     workers: dict[int, tuple[int, float]] = field(default_factory=dict)
     """Number and time of start of each worker, by process id."""
     signals: set[signal.Signals] = field(default_factory=lambda: set(SIGNALS))
-    """What it waits for."""
+    """Signals that it waits for."""
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise InvalidOption(f"'workers' must be at least 1. Got {self.count}")
 
     def run(self) -> None:
-        """Until SIGTERM, SIGINT, or SIGHUP when its terminal is closed. RunFailed where workers do not stay alive."""
+        """Run until SIGTERM, SIGINT or SIGHUP (a closed terminal). RunFailed if workers do not stay alive."""
         gc.collect()
-        gc.freeze()  # what is loaded now is never looked at again, so its pages stay shared
-        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup: a signal that is waited for is not ignored
+        gc.freeze()  # the garbage collector then leaves what is loaded alone, so its pages stay shared
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup; sigtimedwait would not ignore it
             self.signals = SIGNALS - {signal.SIGHUP}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, self.signals)
         try:
@@ -89,7 +88,7 @@ class Supervisor:
     def _watch(self) -> None:
         failures = 0
         while True:
-            came = signal.sigtimedwait(self.signals, LOOK)
+            came = signal.sigtimedwait(self.signals, WATCH)
             if came is not None and came.si_signo != signal.SIGCHLD:
                 self.tell("stopping", signal=signal.Signals(came.si_signo).name)
                 return
@@ -104,10 +103,10 @@ class Supervisor:
                 # The first is replaced at once, later ones more and more slowly.
                 time.sleep(0.2 * max(0, failures - 1) ** 2)
                 self._fork(number)
-            self.look()
+            self.watch()
 
     def _ended(self) -> list[tuple[int, int]]:
-        """Workers that have ended, each with its status. Only they are waited for: others have children here too."""
+        """Workers that have ended, with their status. Other child processes are not waited for."""
         ended = []
         for pid in list(self.workers):
             found, status = os.waitpid(pid, os.WNOHANG)
@@ -126,11 +125,11 @@ class Supervisor:
             return
         code = 1
         try:
-            _follow(parent)
-            # Until the worker has handlers of its own; and after it has stopped, when these are taken back.
+            _end_with(parent)
+            # In effect before and after the web server has handlers of its own.
             signal.signal(signal.SIGTERM, _leave)
             signal.signal(signal.SIGINT, _leave)
-            # A terminal that is closed tells all of its processes; the supervisor ends its workers in good order.
+            # A closed terminal signals all of its processes; the supervisor stops the workers in order.
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             self.work(number)
@@ -140,7 +139,7 @@ class Supervisor:
         except BaseException:
             traceback.print_exc()
         finally:
-            # Nothing that the supervisor registered for its own end may run here.
+            # Exit without the supervisor's own exit handlers.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
@@ -162,14 +161,14 @@ class Supervisor:
 
 
 _leaving = False
-"""Whether this worker was told to stop while it had no handlers of its own."""
+"""Whether this worker got a stop signal while it was not serving."""
 _supervisor: int | None = None
-"""In a worker, the process that it was started by."""
+"""In a worker, the process id of its supervisor."""
 
 
 def _leave(*_: Any) -> None:
-    """A signal to a worker that does not serve. Python ignores what is raised in some places, while modules are being
-    imported for one; so it is noted, too, and a worker that goes on to serve stops at once."""
+    """Handle a stop signal to a worker that is not serving. Python swallows the exception in some places (during
+    imports, for example), so the signal is also noted, and a worker that goes on to serve stops at once."""
     global _leaving
     _leaving = True
     sys.exit(0)
@@ -182,20 +181,20 @@ def _signal(pid: int, number: int) -> None:
         pass
 
 
-def _follow(parent: int) -> None:
-    """Have the kernel send this process SIGTERM when its parent ends, however it does; one that serves looks, too."""
+def _end_with(parent: int) -> None:
+    """Have the kernel send this process SIGTERM when its parent ends; a serving worker also checks by itself."""
     global _supervisor
     _supervisor = parent
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it ended before the kernel was asked
+    if os.getppid() != parent:  # it ended before the call
         os._exit(1)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The socket that workers share."""
+    """The listening socket that workers share."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # By its name: asyncio sends small pieces at once only where a socket says that it is TCP. Else the end of an answer
-    # waits until the client has acknowledged its beginning, which clients put off for 40 ms.
+    # The protocol is named because asyncio sets TCP_NODELAY only then. Without it the end of a response waits until the
+    # client has acknowledged its beginning, which clients delay by 40 ms.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -215,18 +214,18 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def preload(kb: KnowledgeBase, live: LiveGraph | None = None) -> None:
-    """Load what all workers need, before they are forked. Leaves no thread behind."""
+    """Load what all workers need before they are forked. Leaves no thread behind."""
     warm(kb, live)
     if kb.model_folder is not None and (kb.model_folder / "manifest.json").is_file():
         import torch
 
-        # A pool of threads would be lost in the fork, and waited for.
+        # The threads of a pool do not survive a fork, and a child would wait for them.
         torch.set_num_threads(1)
         _ = kb.predictor
 
 
 def warm(kb: KnowledgeBase, live: LiveGraph | None = None) -> None:
-    """Load what every question needs beside the model: neighbours, parser, compiled code."""
+    """Load what every question needs besides the model: adjacency, parser, compiled code."""
     from biqe.exact.adjacency import adjacency
     from biqe.query.bound import TARGET, BoundQuery
     from biqe.query.queryset import QuerySet
@@ -240,11 +239,10 @@ def warm(kb: KnowledgeBase, live: LiveGraph | None = None) -> None:
 
 
 def share_machine(workers: int) -> None:
-    """In a worker: use no more than its share of the cores, and give memory back.
+    """In a worker: use no more than its share of the cores, and limit the memory that the C library keeps.
 
-    The C library keeps a heap for every thread that allocates, and each of them grows to what its largest question
-    took; two are enough for threads that take turns. Tables of scores go back to the system when they are done with;
-    what is smaller is given back by ``give_back``.
+    The C library keeps a heap for every thread that allocates, and each grows to the size of its largest question; two
+    are enough for threads that take turns. Large arrays are allocated so that freeing them returns their memory.
     """
     import torch
 
@@ -256,10 +254,10 @@ def share_machine(workers: int) -> None:
 
 
 def give_back() -> None:
-    """Give free memory back to the system.
+    """Return free memory to the system, which takes a few milliseconds.
 
-    The C library keeps what is freed between pieces that are in use. Tables of many sizes come and go here, so the gaps
-    grow for minutes, to half as much again as is in use. It takes a few milliseconds.
+    The C library keeps freed memory between pieces that are in use. Arrays of many sizes come and go here, and within
+    minutes the gaps grow to half of what is in use.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):  # glibc
@@ -276,14 +274,12 @@ def serve_socket(
     tidy: Callable[[], None] | None = None,
     **options: Any,
 ) -> None:
-    """Answer on the socket until SIGTERM: what a worker does. ``options`` are those of uvicorn.Config.
+    """Serve ``app`` on the socket until SIGTERM. ``options`` are those of uvicorn.Config.
 
-    ``connections`` are those of all workers, of whom this is number ``worker``. A worker that ``is_stuck`` stops, so
-    that another takes its place. ``tidy`` is called in a thread now and then.
+    ``connections`` counts those of all workers, of which this is number ``worker``. When ``is_stuck()`` is true the
+    worker stops, so that the supervisor replaces it. ``tidy`` is called in a thread from time to time.
     """
     import uvicorn
-
-    from biqe.serve.wire import Wire
 
     if connections is not None:
         listening = FairSocket(listening, connections, worker)
@@ -291,8 +287,8 @@ def serve_socket(
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            # asyncio takes as many connections at a time as its backlog, so one worker would take them all. It is
-            # told 1, and the kernel is told the real number afterwards.
+            # asyncio accepts as many connections at once as its backlog, so that one worker would take them all. It
+            # gets a backlog of 1, and the kernel the real one afterwards.
             for each in sockets or ():
                 each.listen(BACKLOG)
             if connections is not None:
@@ -304,7 +300,7 @@ def serve_socket(
             await super().shutdown(sockets)
 
         async def on_tick(self, counter: int) -> bool:
-            # Ten times a second.
+            # Called ten times a second.
             is_alone = counter % 10 == 0 and _supervisor is not None and os.getppid() != _supervisor
             self.should_exit = self.should_exit or _leaving or is_alone
             if connections is not None:
@@ -315,6 +311,6 @@ def serve_socket(
                 asyncio.get_running_loop().run_in_executor(None, tidy)
             return await super().on_tick(counter)
 
-    settings = {"backlog": 1, "log_config": None, "access_log": False, "http": Wire, "ws": "none", **options}
+    settings = {"backlog": 1, "log_config": None, "access_log": False, "http": HttpProtocol, "ws": "none", **options}
     config = uvicorn.Config(app, **settings)  # type: ignore[arg-type]
     Server(config).run(sockets=[listening])

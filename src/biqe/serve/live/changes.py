@@ -1,17 +1,20 @@
-"""What an update says: statements that come and statements that go, in the graph's own names."""
+"""Statements and changes of a live graph in the graph's own names, and as RDF terms of pyoxigraph."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biqe.errors import InvalidOption, UnreadableFile
+from biqe.exact.store import iri_of, name_of, node_of
 from biqe.graph.blocks import MAX_NAME_BYTES
-from biqe.graph.collect import LABEL
 
-__all__ = ["LABEL", "Changes", "Receipt", "Statement", "Text", "decode", "encode"]
+if TYPE_CHECKING:
+    import pyoxigraph
+
+_STRING = "http://www.w3.org/2001/XMLSchema#string"
 
 
 class Text(NamedTuple):
@@ -19,21 +22,53 @@ class Text(NamedTuple):
 
     value: str
     datatype: str | None = None
-    """None for plain text and for text in a language."""
+    """None for plain strings and for strings with a language."""
     language: str | None = None
+
+    @classmethod
+    def of(cls, literal: pyoxigraph.Literal) -> Text:
+        """The text of a literal; ``literal`` leads back."""
+        if literal.language is not None:
+            return cls(literal.value, None, literal.language)
+        datatype = literal.datatype.value
+        return cls(literal.value, None if datatype == _STRING else datatype)
+
+    @property
+    def literal(self) -> pyoxigraph.Literal:
+        """The literal of pyoxigraph; ValueError for an invalid language or datatype."""
+        from pyoxigraph import Literal, NamedNode
+
+        if self.language is not None:
+            return Literal(self.value, language=self.language)
+        return Literal(self.value, datatype=None if self.datatype is None else NamedNode(self.datatype))
 
 
 class Statement(NamedTuple):
-    """A triple in names; its object is an entity's name, or a literal."""
+    """A triple in names; its object is the name of an entity, or a literal."""
 
     subject: str
     relation: str
     object: str | Text
 
+    @property
+    def quad(self) -> pyoxigraph.Quad:
+        """The statement as the exact store holds it."""
+        from pyoxigraph import Quad
+
+        object_ = self.object.literal if isinstance(self.object, Text) else node_of(self.object)
+        return Quad(node_of(self.subject), iri_of(self.relation), object_)
+
+
+def name_of_node(node: Any) -> str:
+    """The graph's name of an IRI or blank node."""
+    from pyoxigraph import BlankNode
+
+    return f"_:{node.value}" if isinstance(node, BlankNode) else name_of(node.value)
+
 
 @dataclass(frozen=True)
 class Changes:
-    """One step of an update: first all of ``deleted`` go, then all of ``inserted`` come."""
+    """One step of an update: first all of ``deleted`` are removed, then all of ``inserted`` are added."""
 
     deleted: tuple[Statement, ...] = ()
     inserted: tuple[Statement, ...] = ()
@@ -44,30 +79,30 @@ class Changes:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What an update did. It is on disk when this is handed out."""
+    """What an update changed. The change is on disk when this is returned."""
 
     version: int
-    """Of the graph with the update in it."""
+    """Version of the graph with the update in it."""
     inserted: int
-    """Statements that are new."""
+    """Number of new statements."""
     deleted: int
-    """Statements that are gone."""
+    """Number of removed statements."""
     unchanged: int
-    """Statements of the update that changed nothing: they were there already, or were not there to be deleted."""
+    """Statements of the update without effect: present already, or absent already."""
     new_entities: int = 0
-    """Entities that the graph had not known."""
+    """Entities that were not in the graph before."""
     new_relations: int = 0
     literals: int = 0
-    """Of the inserted statements, those with a literal as object: SPARQL sees them, a model does not."""
+    """Inserted statements with a literal as object: SPARQL sees them, models do not."""
     left_out: int = 0
-    """Statements of an uploaded file that have no place in this graph: statements about statements."""
+    """Statements about statements in an uploaded file, which this graph cannot hold."""
     named_graph: int = 0
-    """Statements of an uploaded file that stood in a named graph; they were taken, its name was not."""
+    """Statements of an uploaded file that were in a named graph; the name is dropped."""
     seconds: float = 0.0
 
 
 def encode(changes: Changes, version: int, time: float) -> bytes:
-    """The changes as a record of the journal; InvalidOption for a name that no graph may have."""
+    """The changes as a record of the journal; InvalidOption for a name that is not valid Unicode."""
     try:
         return json.dumps(
             {"version": version, "time": round(time, 3), "-": changes.deleted, "+": changes.inserted},
@@ -79,13 +114,13 @@ def encode(changes: Changes, version: int, time: float) -> bytes:
 
 
 def decode(payload: bytes) -> tuple[int, Changes]:
-    """Version and changes of a record; UnreadableFile where it is none."""
+    """Version and changes of a record; UnreadableFile if it is not one."""
     try:
         record = json.loads(payload)
         version = int(record["version"])
         return version, Changes(tuple(map(_statement, record["-"])), tuple(map(_statement, record["+"])))
     except (KeyError, TypeError, ValueError) as error:
-        raise UnreadableFile(f"it is no record of changes: {error!r}") from error
+        raise UnreadableFile(f"it is not a record of changes: {error!r}") from error
 
 
 def _statement(row: list[Any]) -> Statement:
@@ -93,13 +128,17 @@ def _statement(row: list[Any]) -> Statement:
     return Statement(subject, relation, Text(*object_) if isinstance(object_, list) else object_)
 
 
-def check_names(statements: Iterable[Statement]) -> None:
-    """InvalidOption for a name that is empty or longer than a graph's names may be."""
+def check_statements(statements: Iterable[Statement]) -> None:
+    """InvalidOption for a name that is empty or too long, and for a literal that RDF does not allow."""
     for statement in statements:
-        names = (name for name in statement if isinstance(name, str))
-        for name in names:
-            if not name:
+        for name in statement:
+            if isinstance(name, Text):
+                try:
+                    _ = name.literal
+                except ValueError as error:
+                    raise InvalidOption(f"{name.value[:60]!r} is not a valid literal: {error}") from error
+            elif not name:
                 raise InvalidOption("a name is empty", hint="every entity and every relation has a name")
-            # A character takes at most four bytes: most names need not be encoded to be measured.
-            if len(name) > MAX_NAME_BYTES // 4 and len(name.encode(errors="replace")) > MAX_NAME_BYTES:
+            # A character takes at most four bytes, so most names need not be encoded to be measured.
+            elif len(name) > MAX_NAME_BYTES // 4 and len(name.encode(errors="replace")) > MAX_NAME_BYTES:
                 raise InvalidOption(f"the name {name[:60]!r}... is too long; a name may have {MAX_NAME_BYTES:,} bytes")

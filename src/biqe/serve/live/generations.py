@@ -1,17 +1,17 @@
-"""The folder of a live graph: a base that is never changed, the journal of what changed since, and a new base at times.
+"""The folder of a live graph: a base that never changes, the journal of changes since, and a new base at times.
 
     live/
     ├── manifest.json         kind, version of the format, which triples count as known
-    ├── current               name of the generation that counts
+    ├── current               name of the current generation
     ├── 000000000120/         a generation, named by the version of the graph that its base holds
     │   ├── graph/            graph folder (biqe.graph.folder), memory-mapped
     │   ├── literals          statements with a literal as object, as one record of a journal
-    │   ├── journal           what changed since
+    │   ├── journal           changes since
     │   └── committed         how much of the journal is acknowledged
-    ├── copies                fingerprints of graphs that were copied from here, for runs to learn from
+    ├── copies                fingerprints of graphs that runs copied from here
     └── .lock                 held by the process that writes
 
-A new generation is written beside the others, synced, and then named in ``current``, which is replaced in one step. A
+A new generation is written beside the others, synced, and then named in ``current``, which is replaced atomically. A
 kill at any moment leaves the old generation or the new one. Readers keep an old one open as long as they need it.
 """
 
@@ -41,7 +41,7 @@ VERSION = 1
 CURRENT = "current"
 COPIES = "copies"
 _OPENINGS = 100
-"""Times that a folder is looked at again because a new generation came in between."""
+"""Attempts to open a folder in which new generations keep appearing."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Generation:
 
     folder: Path
     version: int
-    """Of the graph that the base holds."""
+    """Version of the graph that the base holds."""
     splits: Splits
     prefixes: Mapping[str, str]
     literals: tuple[Statement, ...]
@@ -58,12 +58,12 @@ class Generation:
 
 
 def is_live_folder(folder: str | os.PathLike[str]) -> bool:
-    """Whether ``folder`` holds a live graph, of any version."""
+    """Whether ``folder`` holds a live graph."""
     return is_of_kind(Path(folder), KIND)
 
 
 def create(folder: Path, splits: Splits, *, known: str, prefixes: Mapping[str, str]) -> None:
-    """Make a live graph of ``splits``, unless one is there: of several processes that start together, one makes it."""
+    """Make a live graph of ``splits`` unless there is one; of several processes that start together, one makes it."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         guard = folder.parent / f".{folder.name}.lock"
@@ -90,7 +90,7 @@ def create(folder: Path, splits: Splits, *, known: str, prefixes: Mapping[str, s
 
 
 def refuse_taken(folder: Path) -> None:
-    """InvalidOption where something else is in the place of a live graph."""
+    """InvalidOption if something else is at the path of a live graph."""
     try:
         check_free(folder, kind=KIND, what="live graph", force=False)
     except InvalidOption as error:
@@ -98,7 +98,7 @@ def refuse_taken(folder: Path) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What the folder says of itself; UnreadableFile where it is no live graph, or one of another version."""
+    """The folder's manifest; UnreadableFile if it is not a live graph, or of another version of the format."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text("utf-8"))
@@ -118,11 +118,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 Mark = tuple[int, int]
-"""Changes whenever another generation counts."""
+"""Identifies the current generation: inode and time of the file ``current``."""
 
 
 def mark_of(folder: Path) -> Mark:
-    """The mark of the generation that counts: one look at the disk, for every request."""
+    """The mark of the current generation; one call of stat, made for every request."""
     try:
         return _mark(os.stat(folder / CURRENT))
     except OSError as error:
@@ -130,12 +130,12 @@ def mark_of(folder: Path) -> Mark:
 
 
 def _mark(found: os.stat_result) -> Mark:
-    # The number of a file alone may be given again to a later one.
+    # The inode alone may be used again for a later file.
     return found.st_ino, found.st_mtime_ns
 
 
 def current(folder: Path) -> tuple[str, Mark]:
-    """Name of the generation that counts, and its mark."""
+    """Name of the current generation, and its mark."""
     path = folder / CURRENT
     try:
         with path.open("rb") as file:
@@ -148,30 +148,30 @@ def current(folder: Path) -> tuple[str, Mark]:
     return name, mark
 
 
-def open_generation(folder: Path) -> tuple[Generation, Mark]:
-    """The generation that counts, and its mark."""
+def open_generation(folder: Path, *, read_only: bool = False) -> tuple[Generation, Mark]:
+    """The current generation, and its mark."""
     for _ in range(_OPENINGS):
         name, mark = current(folder)
         place = folder / name
         try:
-            journal = Journal(place)
+            journal = Journal(place, read_only=read_only)
             splits = graph_folder.load(place / "graph")
             manifest = graph_folder.load_manifest(place / "graph")
             literals = _read_literals(place / "literals")
         except (FileNotFoundError, UnreadableFile) as error:
             if current(folder)[1] != mark:
-                continue  # a newer one came, and this one went, while it was being opened
+                continue  # it was replaced by a newer one while it was being opened
             if isinstance(error, UnreadableFile):
                 raise
             raise UnreadableFile(f"{place} is incomplete: {error.filename} is missing") from error
         return Generation(place, int(name), splits, manifest.get("prefixes") or {}, literals, journal), mark
-    raise UnreadableFile(f"{folder} is being rewritten again and again", hint="try again in a moment")
+    raise UnreadableFile(f"{folder} changes too fast to be opened", hint="try again in a moment")
 
 
 def write_generation(
     folder: Path, splits: Splits, version: int, prefixes: Mapping[str, str], literals: Sequence[Statement]
 ) -> None:
-    """Make a new generation and let it count; the caller holds the lock. What went before is deleted afterwards."""
+    """Write a new generation and make it the current one; older ones are deleted. The caller holds the lock."""
     place = folder / _name(version)
     temporary = folder / f".{place.name}.{secrets.token_hex(4)}.new"
     try:
@@ -187,14 +187,14 @@ def write_generation(
     except (OSError, RunFailed) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise RunFailed(
-            f"the changes of {folder} could not be put into a new base: {error}; nothing is lost",
-            hint="is the disk full? The journal goes on",
+            f"a new base could not be written to {folder}: {error}; nothing is lost",
+            hint="is the disk full? Updates are still written to the journal",
         ) from error
     _sweep(folder, keep={place.name})
 
 
 def read_copies(folder: Path) -> set[str]:
-    """Fingerprints of graphs that are copies of a version of this one."""
+    """Fingerprints of graphs that are copies of a version of this live graph."""
     try:
         return set((folder / COPIES).read_text("ascii", errors="replace").split())
     except OSError:
@@ -202,7 +202,7 @@ def read_copies(folder: Path) -> set[str]:
 
 
 def note_copy(folder: Path, fingerprint: str) -> None:
-    """Add a fingerprint to those; the caller holds the lock."""
+    """Remember the fingerprint of a copy. The caller holds the lock."""
     known = sorted({*read_copies(folder), fingerprint})
     following = folder / f".{COPIES}.{secrets.token_hex(4)}.new"
     try:
@@ -214,7 +214,7 @@ def note_copy(folder: Path, fingerprint: str) -> None:
 
 @contextlib.contextmanager
 def writing(folder: Path, seconds: float) -> Iterator[None]:
-    """Hold the folder's lock; RunFailed where another process has it for longer than that. It dies with its holder."""
+    """Hold the folder's lock, which ends with its process; RunFailed if another process holds it for ``seconds``."""
     try:
         with _locked(folder / ".lock", seconds):
             yield
@@ -277,7 +277,7 @@ def _name(version: int) -> str:
 
 
 def _sweep(folder: Path, keep: set[str]) -> None:
-    """Delete generations that do not count, and what killed writers left behind."""
+    """Delete old generations, and what killed writers left behind."""
     for place in folder.iterdir():
         leftover = place.name.startswith(".") and place.name.endswith(".new")
         if leftover or (place.name.isdigit() and place.is_dir() and place.name not in keep):
@@ -292,15 +292,9 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _sync(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # some file systems cannot do it, and lose nothing by it
+    with contextlib.suppress(OSError):  # some file systems do not support it, nor need it
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def check_known(known: str) -> None:
-    """InvalidOption unless ``known`` says which triples count."""
-    if known not in ("complete", "train"):
-        raise InvalidOption(f"'known' must be complete or train. Got {known!r}")

@@ -1,12 +1,11 @@
-"""The journal: records on disk, one behind the other, each written whole before it is acknowledged.
+"""The journal: a file of records, each on disk before it is acknowledged.
 
     record     "BQJ1"  length  version  checksum of the payload  checksum of this header  payload
-    committed  beside it, how many bytes of it are acknowledged: what other processes may read
+    committed  a file beside it with the number of bytes that are acknowledged: other processes read up to there
 
-A record is written in one piece and synced. A kill leaves a whole record or the beginning of one; such a beginning at
-the end of the file is cut off by the next writer. Whatever else does not add up is damage, and said to be so: nothing
-that was acknowledged is ever dropped in silence. Places in the file are passed, never sought, so that processes which
-share a file descriptor do not disturb each other.
+A kill leaves a whole record or the beginning of one; the next writer cuts off such a beginning at the end of the file.
+Everything else that does not fit is damage and raises an error: an acknowledged update is never dropped silently.
+Positions in the file are passed to each call (pread, pwrite), so that processes can share a file descriptor.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -27,17 +27,19 @@ _CHECKSUM = struct.Struct("<I")
 _MARK = struct.Struct("<QI")
 HEADER_BYTES = _FACTS.size + _CHECKSUM.size
 MAX_PAYLOAD = 1 << 30
-"""Bytes of one update at most."""
+"""Most bytes of one update."""
 _READ_BYTES = 16 << 20
+_LOOKS = 1_000
+"""Times that ``committed`` is read again, a millisecond apart, before a wrong checksum counts as damage."""
 
 
 class Record(NamedTuple):
-    """One update, as it lies in the journal."""
+    """One update in the journal."""
 
     version: int
     payload: bytes
     end: int
-    """Where the next record begins."""
+    """Position of the next record."""
 
 
 def framed(version: int, payload: bytes) -> bytes:
@@ -51,9 +53,9 @@ def framed(version: int, payload: bytes) -> bytes:
 
 
 def records(file: int, path: Path, start: int, end: int, version: int | None) -> Iterator[Record]:
-    """Records between two places of an open file, the first of them with this version, the others counting on.
+    """Records between two positions of an open file; ``version`` is that of the first, the others follow it.
 
-    The iteration ends before a record that the file does not hold to its end. UnreadableFile for any other damage.
+    The iteration ends before a record that is incomplete at the end. UnreadableFile for any other damage.
     """
     at = start
     while at < end:
@@ -64,17 +66,17 @@ def records(file: int, path: Path, start: int, end: int, version: int | None) ->
         magic, length, found, payload_checksum = _FACTS.unpack(facts)
         if magic != MAGIC or crc32(facts) != checksum:
             if _is_blank(file, at, end):
-                return  # a power cut can leave a file longer than what was written to it
-            raise _damaged(path, at, "this is not the beginning of a record")
+                return  # after a power cut a file can be longer than what was written to it
+            raise _damaged(path, at, "its header is not that of a record")
         stop = at + HEADER_BYTES + length
         if stop > end:
             return
         payload = _read(file, at + HEADER_BYTES, length)
         if crc32(payload) != payload_checksum:
-            raise _damaged(path, at, "its checksum is not that of its bytes")
+            raise _damaged(path, at, "its checksum does not match")
         if version is not None:
             if found != version:
-                raise _damaged(path, at, f"it is of version {found:,}, and version {version:,} should stand here")
+                raise _damaged(path, at, f"it has version {found:,} instead of {version:,}")
             version += 1
         yield Record(found, payload, stop)
         at = stop
@@ -82,8 +84,9 @@ def records(file: int, path: Path, start: int, end: int, version: int | None) ->
 
 def _damaged(path: Path, at: int, what: str) -> UnreadableFile:
     return UnreadableFile(
-        f"{path} is damaged: of the record at byte {at:,}, {what}",
-        hint=f"restore it from a copy; or, to go on with what was changed before that record, cut it to {at:,} bytes",
+        f"{path} is damaged at byte {at:,}: a record was expected, but {what}",
+        hint=f"restore it from a copy; to give up this record and all later ones, cut the file to {at:,} bytes and "
+        "delete the file committed beside it",
     )
 
 
@@ -102,16 +105,19 @@ def _read(file: int, start: int, count: int) -> bytes:
 
 
 class Journal:
-    """An open journal. One process at a time may ``append``, and holds a lock meanwhile; any number may read."""
+    """An open journal. Any number of processes may read it; one at a time, which holds a lock, may ``append``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
         self.path = folder / "journal"
         try:
-            # Readers of another user's graph cannot write, and need not.
-            writable = os.access(self.path, os.W_OK) and os.access(folder, os.W_OK)
+            # A reader of another user's graph may not be allowed to write.
+            writable = not read_only and os.access(self.path, os.W_OK) and os.access(folder, os.W_OK)
             self._file = os.open(self.path, os.O_RDWR if writable else os.O_RDONLY)
-            flags = os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY
-            self._mark = os.open(folder / "committed", flags, 0o644)
+            mark = folder / "committed"
+            if writable:
+                self._mark = os.open(mark, os.O_RDWR | os.O_CREAT, 0o644)
+            else:  # a missing file means that nothing is acknowledged, as does an empty one
+                self._mark = os.open(mark if mark.exists() else os.devnull, os.O_RDONLY)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -119,7 +125,7 @@ class Journal:
 
     @staticmethod
     def create(folder: Path) -> None:
-        """An empty journal in ``folder``, on disk."""
+        """Write an empty journal to ``folder``."""
         for name in ("journal", "committed"):
             with (folder / name).open("xb") as file:
                 if name == "committed":
@@ -128,35 +134,39 @@ class Journal:
                 os.fsync(file.fileno())
 
     def close(self) -> None:
-        """Let the files go."""
+        """Close the files."""
         os.close(self._file)
         os.close(self._mark)
 
     @property
     def size(self) -> int:
-        """Bytes of the file, a record that is being written included."""
+        """Bytes of the file, including a record that is being written."""
         return os.fstat(self._file).st_size
 
     @property
     def committed(self) -> int:
-        """Bytes that are acknowledged."""
-        while True:
+        """Number of acknowledged bytes."""
+        for _ in range(_LOOKS):
             found = os.pread(self._mark, _MARK.size, 0)
             if len(found) < _MARK.size:
                 return 0
             offset, checksum = _MARK.unpack(found)
             if checksum == crc32(found[:8]):
                 return int(offset)
-            # It is being written at this moment; the next look sees it whole.
+            time.sleep(0.001)  # it is being written at this moment
+        raise UnreadableFile(
+            f"{self.path.parent / 'committed'} is damaged: its checksum does not match",
+            hint="delete it: all whole records of the journal beside it then count",
+        )
 
-    def records(self, start: int, version: int, *, end: int | None = None) -> Iterator[Record]:
-        """Records from ``start`` on, the first of them with this version; up to what is acknowledged, or ``end``."""
-        return records(self._file, self.path, start, self.committed if end is None else end, version)
+    def records(self, start: int, version: int, end: int) -> Iterator[Record]:
+        """Records between two positions; ``version`` is that of the first."""
+        return records(self._file, self.path, start, end, version)
 
-    def append(self, at: int, version: int, payload: bytes) -> int:
-        """Write a record behind byte ``at``, wait until it is on disk, and tell the readers; returns its end.
+    def append(self, at: int, version: int, payload: bytes) -> None:
+        """Write a record at byte ``at``, wait until it is on disk, and let readers see it.
 
-        RunFailed where it cannot be written; the journal is as it was then.
+        RunFailed if it cannot be written; the journal is then unchanged.
         """
         data = framed(version, payload)
         try:
@@ -166,19 +176,18 @@ class Journal:
             os.fsync(self._file)
             self.commit(at + len(data))
         except OSError as error:
-            # Nobody was told of these bytes. Should this fail too, the next writer cuts them off, or they are a whole
-            # record: an update that was made although its sender could not be told.
+            # These bytes are not acknowledged. If cutting them off fails too, the next writer does it, unless they are
+            # a whole record: then the update was made although its sender got an error.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, at)
                 os.fsync(self._file)
             raise RunFailed(
-                f"the update could not be written: {error.strerror or error}; the graph is as it was before",
+                f"the update could not be written: {error.strerror or error}; the graph is unchanged",
                 hint="is the disk full? Free some space and send it again",
             ) from error
-        return at + len(data)
 
     def cut(self, end: int) -> None:
-        """Drop what lies behind byte ``end``: the beginning of a record whose writer was killed."""
+        """Cut the file to ``end`` bytes: what follows is the beginning of a record whose writer was killed."""
         try:
             os.ftruncate(self._file, end)
             os.fsync(self._file)
@@ -186,8 +195,8 @@ class Journal:
             raise RunFailed(f"{self.path} cannot be written: {error.strerror or error}") from error
 
     def commit(self, end: int) -> None:
-        """Tell the readers that everything up to byte ``end`` is acknowledged."""
-        # One write of a few bytes: a reader sees all of it, or sees by the checksum that it did not.
+        """Acknowledge everything up to byte ``end``, so that readers see it."""
+        # One small write: a reader sees all of it, or notices by the checksum that it did not.
         os.pwrite(self._mark, _mark(end), 0)
 
 

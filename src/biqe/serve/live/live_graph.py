@@ -1,4 +1,4 @@
-"""A graph that changes while it is served: on disk, in any number of processes, every version readable to its end."""
+"""A live graph on disk: updates by any number of processes, and versions that stay readable while in use."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from pathlib import Path
 from biqe.errors import BiqeError, InvalidOption, RunFailed, UnreadableFile
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.serve.live import generations
-from biqe.serve.live.changes import Changes, Receipt, Text, check_names, decode, encode
-from biqe.serve.live.history import History
-from biqe.serve.live.rdf import check_literals
+from biqe.serve.live.changes import Changes, Receipt, Text, check_statements, decode, encode
 from biqe.serve.live.update import Ask, Update
 from biqe.serve.live.upload import Upload
-from biqe.serve.live.view import View
+from biqe.serve.live.versions import History, View
 
 
 @dataclass(frozen=True)
 class LiveConfig:
-    """When the journal becomes a new base, and how long a writer waits for another."""
+    """When a new base is written, and how long a writer waits for another."""
 
     compact_records: int = 10_000
-    """Updates in the journal after which a new base is written."""
+    """Number of updates in the journal after which a new base is written."""
     compact_bytes: int = 64 << 20
     """Bytes of the journal after which a new base is written."""
     lock_seconds: float = 30.0
-    """Time that an update waits for other processes to finish theirs."""
+    """Time that an update waits for updates of other processes."""
 
     def __post_init__(self) -> None:
         for name in ("compact_records", "compact_bytes"):
@@ -41,7 +39,7 @@ class LiveConfig:
 
 
 class LiveGraph:
-    """A live graph on disk. Any number of processes may open one folder; updates take turns.
+    """A live graph on disk. Any number of processes may open one folder; updates are made one at a time.
 
     Every method may be called from any thread.
     """
@@ -54,33 +52,37 @@ class LiveGraph:
         known: str = "complete",
         prefixes: Mapping[str, str] | None = None,
         config: LiveConfig | None = None,
+        read_only: bool = False,
     ) -> None:
-        """Open the live graph in ``folder``; where there is none, make one of ``base``.
+        """Open the live graph in ``folder``; if there is none, make one from ``base``.
 
-        ``known`` says which splits of ``base`` count as known, ``complete`` or ``train``; ``prefixes`` are those that
-        updates may use without declaring them. Both are kept in the folder, and a folder that is there has its own.
+        ``known`` names the splits of ``base`` that count as known, ``complete`` or ``train``; ``prefixes`` are those
+        that updates may use without declaring them. Both are stored in a new folder; an existing one has its own.
+        With ``read_only`` nothing is written to the folder, not even the repair of an interrupted update.
         """
         self.folder = Path(folder)
         self.config = config or LiveConfig()
+        self.read_only = read_only
         if not generations.is_live_folder(self.folder):
-            if base is None:
+            if base is None or read_only:
                 raise UnreadableFile(f"{self.folder} is not a live graph", hint="make one of a graph folder first")
-            generations.check_known(known)
+            if known not in ("complete", "train"):
+                raise InvalidOption(f"'known' must be complete or train. Got {known!r}")
             splits = base if isinstance(base, Splits) else Splits(base.vocabulary, base.triples)
             generations.create(self.folder, splits, known=known, prefixes=prefixes or {"": ""})
         manifest = generations.read_manifest(self.folder)
         self.known: str = manifest["known"]
         """The splits of the base that count as known: ``complete`` or ``train``."""
         self.base_fingerprint = str(manifest.get("base", ""))
-        """Fingerprint of the graph that the live graph was made of."""
+        """Fingerprint of the graph that the live graph was made from."""
         self._turn = threading.RLock()
-        """Whose turn it is to write, among the threads of this process."""
+        """Held by the thread of this process that writes."""
         self._lock = threading.RLock()
-        """Held while the journal is followed: never for long."""
+        """Held while the journal is read; never for long."""
         self.compaction_error: str | None = None
-        """Why the last try at a new base failed; the journal goes on meanwhile."""
+        """Why the last attempt to write a new base failed; updates still go to the journal."""
         self._view: View | None = None
-        self._generation, self._mark = generations.open_generation(self.folder)
+        self._generation, self._mark = generations.open_generation(self.folder, read_only=read_only)
         self._restart()
         self._recover()
 
@@ -103,32 +105,31 @@ class LiveGraph:
             return self._view
 
     def apply(self, update: str | Update | Upload | Changes | Sequence[Changes], *, ask: Ask | None = None) -> Receipt:
-        """Change the graph: a text of SPARQL Update, an uploaded file, or changes in names. All of it, or nothing.
+        """Make an update completely or not at all: a SPARQL Update, an uploaded file, or changes in names.
 
-        It is on disk when the receipt is handed out. An update that changes nothing makes no new version. ``ask`` finds
-        what WHERE stands for, instead of this process.
+        It is on disk when the receipt is returned. An update without effect makes no new version. ``ask`` evaluates
+        the WHERE parts; by default this process does.
         """
         start = time.monotonic()
         if isinstance(update, str):
             update = Update(update)
-        uploaded = update.read() if isinstance(update, Upload) else None  # without the lock: it may take its time
+        uploaded = update.read() if isinstance(update, Upload) else None  # before the lock is taken: it may take long
         with self._writing():
             view = self.snapshot()
             state = self._history.state
-            facts: dict[str, int] = {}
+            counts: dict[str, int] = {}
 
             def is_taken(name: str) -> bool:
                 return state.entity(name) is not None
 
             if uploaded is not None:
-                steps, facts = uploaded.steps(view.version + 1, is_taken), uploaded.facts
+                steps, counts = uploaded.steps(view.version + 1, is_taken), uploaded.counts
             elif isinstance(update, Update):
                 steps = update.steps(view, self.prefixes, is_taken, ask)
             else:
                 steps = [update] if isinstance(update, Changes) else list(update)  # type: ignore[arg-type]
             for step in steps:
-                check_names(step.inserted)
-                check_literals(step.inserted)
+                check_statements(step.inserted)
             changes, unchanged = state.effect(steps)
             after = self._committed(view, changes) if changes else view
             receipt = Receipt(
@@ -139,7 +140,7 @@ class LiveGraph:
                 len(after.vocabulary.entities) - len(view.vocabulary.entities),
                 len(after.vocabulary.relations) - len(view.vocabulary.relations),
                 sum(isinstance(statement.object, Text) for statement in changes.inserted),
-                **facts,
+                **counts,
                 seconds=round(time.monotonic() - start, 6),
             )
             if self._is_long:
@@ -147,64 +148,61 @@ class LiveGraph:
         return receipt
 
     def compact(self) -> None:
-        """Write a new base with all changes in it, and begin a new journal. Readers do not notice."""
+        """Write a new base with all changes in it, and begin a new journal. Readers are not affected."""
         with self._writing():
             self._compact()
 
     def is_of(self, fingerprint: str) -> bool:
-        """Whether this is a live graph of the graph with that fingerprint: it was made of it, or the other is a copy
-        that a run has learnt from."""
+        """Whether it was made from the graph with that fingerprint, or that graph is a copy which a run made of it."""
         return fingerprint == self.base_fingerprint or fingerprint in generations.read_copies(self.folder)
 
     def copied(self, fingerprint: str) -> None:
-        """Remember that a copy was made, whose fingerprint this is."""
+        """Remember the fingerprint of a copy that was made."""
         with self._writing():
             generations.note_copy(self.folder, fingerprint)
 
     def close(self) -> None:
-        """Let the files go. Views that were taken stay as they are, but none can be taken any more."""
+        """Close the files. Existing views stay usable; no new ones can be taken."""
         with self._lock:
             self._generation.journal.close()
 
     # Reading
 
     def _restart(self) -> None:
-        """Begin with the base of the generation that is open."""
+        """Begin with the base of the open generation."""
         generation = self._generation
         self._history = History(generation.splits, self.known, generation.literals, generation.version)
         self._view = None
         self._at = 0
 
     def _catch_up(self) -> None:
-        """Take in what was acknowledged since the last look, here or in another process."""
-        # In this order: once a new generation counts, the journal of the old one is complete.
-        while self._has_moved():
+        """Read what was acknowledged since the last call, by this or another process."""
+        # The old journal is read to its end first: it is complete once there is a new generation.
+        while generations.mark_of(self.folder) != self._mark:
             self._replay()
-            following, mark = generations.open_generation(self.folder)
+            following, mark = generations.open_generation(self.folder, read_only=self.read_only)
             known = self._history.moment.version
             if following.version < known:
                 following.journal.close()
                 raise UnreadableFile(
-                    f"{self.folder} was replaced by an older copy while it was in use", hint="start again"
+                    f"{self.folder} was replaced by an older copy while it was in use", hint="restart the server"
                 )
             self._generation.journal.close()
             self._generation, self._mark, self._at = following, mark, 0
             if following.version > known:
-                # Several new bases came while nobody looked here, and the journals between them have gone.
+                # Several new bases were written since the last call, and the journals between them are deleted.
                 self._restart()
             else:
                 self._history.rebase(following.splits)
         self._replay()
 
-    def _has_moved(self) -> bool:
-        return generations.mark_of(self.folder) != self._mark
-
     def _replay(self, end: int | None = None) -> None:
-        """Take in records of the journal, up to what is acknowledged or to byte ``end``."""
+        """Apply records of the journal: all that are acknowledged, or all before byte ``end``."""
         journal = self._generation.journal
-        if end is None and journal.committed <= self._at:
+        stop = journal.committed if end is None else end
+        if stop <= self._at:
             return
-        for record in journal.records(self._at, self._history.moment.version + 1, end=end):
+        for record in journal.records(self._at, self._history.moment.version + 1, stop):
             try:
                 _, changes = decode(record.payload)
             except UnreadableFile as error:
@@ -214,29 +212,36 @@ class LiveGraph:
                 ) from error
             self._history.apply(changes)
             self._at = record.end
+        if end is None and self._at < stop:
+            raise UnreadableFile(
+                f"{journal.path} is damaged: {stop:,} bytes were acknowledged, but only {self._at:,} can be read",
+                hint="restore the folder from a copy; to give up later updates, delete the file committed beside it",
+            )
 
     # Writing
 
     def _recover(self) -> None:
-        """Read what there is. Where a machine lost its power, more may be on disk than was noted as acknowledged."""
+        """Read the journal. After a power cut there may be more on disk than was noted as acknowledged."""
         try:
             with self._writing(0.0):
                 pass
         except RunFailed:
-            # Somebody writes, who has done this; or only reading is allowed here.
+            # Another process is writing, and has recovered it before; or this one may only read.
             with self._lock:
                 self._catch_up()
 
     @contextmanager
     def _writing(self, seconds: float | None = None) -> Iterator[None]:
-        """The turn of this thread and this process, with everything read that there is."""
+        """Hold the locks of this process and of the folder, with the journal read to its end."""
+        if self.read_only:
+            raise RunFailed(f"{self.folder} was opened for reading only")
         with self._turn, generations.writing(self.folder, self.config.lock_seconds if seconds is None else seconds):
             with self._lock:
                 self._catch_up()
                 journal = self._generation.journal
                 size = journal.size
                 if size != self._at or journal.committed != size:
-                    # A writer was killed: a whole record counts, though nobody was told; the beginning of one does not.
+                    # A writer was killed. A whole record counts, though it was not acknowledged; a partial one is cut.
                     self._replay(size)
                     if self._at < size:
                         journal.cut(self._at)
@@ -246,7 +251,7 @@ class LiveGraph:
     def _committed(self, view: View, changes: Changes) -> View:
         version = view.version + 1
         self._generation.journal.append(self._at, version, encode(changes, version, time.time()))
-        # From the journal, as every other process takes it in.
+        # Read from the journal, as in every other process.
         return self.snapshot()
 
     @property
@@ -259,7 +264,7 @@ class LiveGraph:
             self._compact()
             self.compaction_error = None
         except BiqeError as error:
-            # The update itself is on disk, and the journal can grow further.
+            # The update is on disk, and the journal can grow further.
             self.compaction_error = error.message
 
     def _compact(self) -> None:

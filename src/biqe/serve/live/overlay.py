@@ -1,7 +1,7 @@
-"""A graph with a few triples more and a few less, out of the graph before: sorted arrays patched, not sorted anew.
+"""A graph with a few triples inserted or deleted: its sorted arrays are patched instead of sorted again.
 
-Every update makes a new graph of arrays as long as the old ones. Finding the places of a few triples takes a few binary
-searches, and copying an array around them is as fast as memory is; sorting it three times would not be.
+A few binary searches find the positions of the changed triples, and copying an array around them is as fast as memory;
+sorting it three times is not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from biqe.graph.triples import Triples, as_triples, difference, union
 from biqe.graph.vocabulary import Vocabulary
 
 MANY = 2_000
-"""From so many changed triples on, all are sorted anew: one search for each would take longer."""
+"""Number of changed triples from which on everything is sorted again, which is then faster."""
 
 Triple = tuple[int, int, int]
 
@@ -38,20 +38,20 @@ class _Rows:
 
 
 def place_of(triples: Triples, triple: Triple) -> int:
-    """Where a triple stands among sorted ones, or would."""
+    """Position of a triple among sorted ones, or where it would be inserted."""
     return bisect_left(_Rows(triples), triple)
 
 
 def holds(triples: Triples, triple: Triple) -> bool:
-    """Whether sorted triples have this one."""
+    """Whether sorted triples contain this one."""
     place = place_of(triples, triple)
     return place < len(triples) and _Rows(triples)[place] == triple
 
 
 def patched(graph: Graph, vocabulary: Vocabulary, inserted: Triples, deleted: Triples) -> Graph:
-    """``graph`` with ``inserted``, none of which it has, and without ``deleted``, all of which it has.
+    """``graph`` with ``inserted`` (all of them new) and without ``deleted`` (all of them present).
 
-    ``vocabulary`` is the graph's own, or one that continues it. Where the graph has an index, the new one has too.
+    ``vocabulary`` is the graph's own or an extension of it. If the graph has an index, so has the new one.
     """
     many = len(inserted) + len(deleted) >= MANY
     if many:
@@ -101,7 +101,7 @@ def _grown_offsets(offsets: Offsets, count: int) -> Offsets:
 
 
 def _patched_order(offsets: Offsets, first: Int, second: Int, rows: Triples, step: int) -> tuple[Offsets, Int, Int]:
-    """One of the three orders, with keys (slice, first, second) taken out (-1) or put in (1)."""
+    """One of the three orders of an index, with keys (slice, first, second) deleted (-1) or inserted (1)."""
     rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
     places = [_place(offsets, first, second, row) for row in rows.tolist()]
     if step < 0:

@@ -1,8 +1,8 @@
-"""What a live graph holds at this moment, in one process; and what it held before, as long as somebody looks at it.
+"""The newest version of a live graph in one process, and the way from older versions to it.
 
-``State`` knows the newest version: which statements there are, and what ids their names have. Every change makes a new
-``Moment``, which points to nothing but the next one: a reader who keeps a moment keeps what came after it, and what
-nobody keeps is forgotten by itself.
+``State`` knows the statements of the newest version and the ids of their names. Every change makes a new ``Moment``,
+which refers to the next one only: a reader that keeps a moment keeps the changes after it, and moments that nobody
+keeps are freed.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from biqe.graph.collect import LabelBook
+from biqe.graph.collect import LABEL, LabelBook
 from biqe.graph.grown import ChangedLabels, GrownNames
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import Triples, as_triples
 from biqe.graph.vocabulary import Names, Vocabulary
-from biqe.serve.live.changes import LABEL, Changes, Statement, Text
+from biqe.serve.live.changes import Changes, Statement, Text
 from biqe.serve.live.overlay import Triple, holds
 
 
 @dataclass(frozen=True)
 class Delta:
-    """What one version has more and less than the one before."""
+    """The difference between one version and the next."""
 
     changes: Changes
     inserted: Triples
@@ -36,9 +36,9 @@ class Moment:
     version: int
     vocabulary: Vocabulary
     literal_relations: frozenset[str]
-    """Relations that have a literal as object somewhere."""
+    """Relations that have literals as objects."""
     delta: Delta | None = None
-    """What leads to the next moment; None while this is the newest."""
+    """The difference to the next moment; None for the newest."""
     next: Moment | None = field(default=None, repr=False)
 
 
@@ -51,7 +51,7 @@ def between(older: Moment, newer: Moment) -> Iterator[Delta]:
 
 
 def net(deltas: Iterable[Delta]) -> tuple[Triples, Triples]:
-    """Triples that several changes together put in, and that they took out."""
+    """Triples that several changes together insert, and those that they delete."""
     found = list(deltas)
     if len(found) == 1:
         return found[0].inserted, found[0].deleted
@@ -63,7 +63,7 @@ def net(deltas: Iterable[Delta]) -> tuple[Triples, Triples]:
 
 
 class State:
-    """The newest version: which statements there are."""
+    """The statements of the newest version."""
 
     def __init__(self, splits: Splits, known: str, literals: Iterable[Statement], version: int) -> None:
         self.known = known
@@ -82,7 +82,7 @@ class State:
         self.moment = Moment(version, self._vocabulary(), frozenset(self._literal_relations))
 
     def rebase(self, splits: Splits) -> None:
-        """Stand on a new base, which holds what the old one did with all changes since."""
+        """Continue on a new base, which holds the old one with all changes since."""
         self.splits = splits
         self._base = splits[self.known].triples
         self._entities: dict[str, int] = {}
@@ -93,22 +93,22 @@ class State:
 
     @property
     def literals(self) -> tuple[Statement, ...]:
-        """Statements with a literal as object, in the order in which they came."""
+        """Statements with a literal as object, oldest first."""
         return tuple(self._texts)
 
     @property
     def base_vocabulary(self) -> Vocabulary:
-        """All names, with the labels of the base alone: what a new base is made of."""
+        """All names with the labels of the base: the vocabulary of the next base, which keeps literals apart."""
         own = self.splits.vocabulary
         return Vocabulary(*self._names, own.labels, own.descriptions, own.aliases)
 
     def entity(self, name: str) -> int | None:
-        """Id of an entity; None where there is none of this name."""
+        """Id of an entity; None if there is none of this name."""
         found = self._entities.get(name)
         return self.splits.vocabulary.entities.find(name) if found is None else found
 
     def relation(self, name: str) -> int | None:
-        """Id of a relation; None where there is none of this name."""
+        """Id of a relation; None if there is none of this name."""
         found = self._relations.get(name)
         return self.splits.vocabulary.relations.find(name) if found is None else found
 
@@ -124,7 +124,7 @@ class State:
         return triple in self._added or (triple not in self._removed and holds(self._base, triple))
 
     def effect(self, steps: Iterable[Changes]) -> tuple[Changes, int]:
-        """What several steps come to, without what changes nothing; and how many statements of theirs do not."""
+        """The net effect of several steps on this version, and the number of their statements without effect."""
         wanted: dict[Statement, bool] = {}
         for step in steps:
             wanted.update(dict.fromkeys(step.deleted, False))
@@ -137,7 +137,7 @@ class State:
         return changes, len(wanted) - len(real)
 
     def apply(self, changes: Changes) -> Moment:
-        """Take in changes that ``effect`` has cleaned; the new moment."""
+        """Apply changes from ``effect``; returns the new moment."""
         known_before = len(self._entities), len(self._relations)
         labelled = {st.subject for st in changes.deleted + changes.inserted if st.relation == LABEL}
         rows: list[list[Triple]] = [[], []]
@@ -194,11 +194,11 @@ class State:
                 del self._labels[statement.subject]
 
     def _relabel(self, names: Iterable[str]) -> None:
-        labels = dict(self._own_labels)  # moments keep the one before
+        labels = dict(self._own_labels)  # a copy, because older moments use the present one
         for name in names:
             entity = self.entity(name)
             if entity is None:
-                continue  # its label waits until it is an entity
+                continue  # labelled when it becomes an entity
             label = self._best_label(name)
             if label is None:
                 labels.pop(entity, None)
@@ -207,7 +207,7 @@ class State:
         self._own_labels = labels
 
     def _best_label(self, name: str) -> str | None:
-        """The label of ``name`` by the rule of ``biqe import``; None where no statement gives one."""
+        """The label of ``name`` by the rules of ``biqe import``; None if no statement gives one."""
         book = LabelBook()
         for text in self._labels.get(name, ()):
             book.add(name, " ".join(text.value.split()), text.language)

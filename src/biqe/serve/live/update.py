@@ -1,11 +1,11 @@
-"""SPARQL 1.1 Update on a live graph, as far as it concerns one graph and no file or server.
+"""SPARQL 1.1 Update on a live graph, without named graphs, files and other servers.
 
-    INSERT DATA, DELETE DATA      statements as they stand
-    DELETE WHERE                  and DELETE {...} INSERT {...} WHERE {...}, with either part left out
+    INSERT DATA, DELETE DATA
+    DELETE WHERE, and DELETE {...} INSERT {...} WHERE {...} with either part left out
 
-pyoxigraph reads the whole text first, so that nothing is done of an update that is malformed at its end. Each operation
-is then asked as a CONSTRUCT: what it would delete, and what it would insert. So the store is never changed by an update
-itself, only by what the journal holds. Names are those of the graph, spelt as they are: a label is no name here.
+pyoxigraph checks the whole text first, so that an update with an error at its end changes nothing. Each operation is
+then evaluated as a CONSTRUCT of what it deletes and inserts; the store itself is changed only from the journal. Names
+are the graph's names; labels are not accepted as names.
 """
 
 from __future__ import annotations
@@ -19,49 +19,45 @@ from biqe.errors import InvalidOption, SparqlSyntax, UnsupportedQuery
 from biqe.exact.store import DEPTH, Rewritten, iri_of
 from biqe.query.scan import Scan, Word, scan
 from biqe.query.subset import refuse_unreadable, syntax_error
-from biqe.serve.live.changes import Changes, Statement
-from biqe.serve.live.rdf import name_of_node, text_of
+from biqe.serve.live.changes import Changes, Statement, Text, name_of_node
 from biqe.serve.live.upload import MAX_STATEMENTS, BlankNames
-from biqe.serve.prologue import declaration, refuse_undeclared
+from biqe.serve.query_checks import declaration, refuse_undeclared
 
 if TYPE_CHECKING:
     from biqe.graph.vocabulary import Vocabulary
-    from biqe.serve.live.view import View
+    from biqe.serve.live.versions import View
 
 MAX_CHARACTERS = 4_000_000
-"""Characters of an update's text; more statements are uploaded as a file."""
+"""Characters of an update; more statements are uploaded as a file."""
 MAX_WORDS = 1_000_000
-TAKEN = (
-    "INSERT DATA, DELETE DATA, DELETE WHERE and DELETE/INSERT WHERE on the one graph are done; see docs/serve/live.md"
-)
+SUPPORTED = "INSERT DATA, DELETE DATA, DELETE WHERE and DELETE/INSERT WHERE are supported; see docs/serve/live.md"
 
-_ONE_GRAPH = "there is one graph here, without a name; leave the name out"
+_ONE_GRAPH = "there is one graph, without a name; leave the name out"
+_QUERY = "this is a query, not an update; send it as a query"
 _REFUSED = {
-    "LOAD": "no file or address is read for an update; upload the file instead",
+    "LOAD": "updates read no file and no address; upload the file instead",
     "SERVICE": "no other server is asked",
     **dict.fromkeys(("GRAPH", "WITH", "USING", "NAMED", "FROM", "CREATE", "COPY", "MOVE", "ADD"), _ONE_GRAPH),
-    **dict.fromkeys(
-        ("CLEAR", "DROP"), "the whole graph is not emptied by one word; delete what has to go, by DELETE WHERE"
-    ),
-    **dict.fromkeys(("SELECT", "CONSTRUCT", "DESCRIBE", "ASK"), "this is a query, and changes nothing; send it as one"),
+    **dict.fromkeys(("CLEAR", "DROP"), "delete with DELETE WHERE what has to go"),
+    **dict.fromkeys(("SELECT", "CONSTRUCT", "DESCRIBE", "ASK"), _QUERY),
 }
 _INNER = frozenset({"SELECT"})
-"""Words that are refused only where an operation begins: a WHERE may have a sub-SELECT."""
+"""Keywords that are refused only at the beginning of an operation: a WHERE may have a sub-SELECT."""
 _READ_ONLY = "CREATE GRAPH <urn:biqe:read>;"
 
 Ask = Callable[[Sequence[Changes], str], Iterable[Any]]
-"""Triples that a CONSTRUCT finds in the graph, after some steps of the same update."""
+"""Evaluates a CONSTRUCT on the graph after the given steps of the same update."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation; its parts are texts in braces, with the declarations before them."""
+    """One operation; its parts are texts in braces."""
 
     prologue: str
     deleted: str | None
     inserted: str | None
     where: str | None
-    """None where the statements are given as they are."""
+    """None for INSERT DATA and DELETE DATA."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +69,7 @@ class Update:
     def steps(
         self, view: View, prefixes: Mapping[str, str], is_taken: Callable[[str], bool], ask: Ask | None = None
     ) -> list[Changes]:
-        """What each operation deletes and inserts. Refused, with its place: whatever is not done here."""
+        """What each operation deletes and inserts. SparqlSyntax for operations that are not supported."""
         from pyoxigraph import Store
 
         blank = BlankNames(view.version + 1, is_taken)
@@ -87,7 +83,7 @@ class Update:
                     parts.append(())
                     continue
                 text = f"{operation.prologue} CONSTRUCT {template} WHERE {operation.where or '{}'}"
-                # What stands in the text needs no graph.
+                # INSERT DATA and DELETE DATA do not depend on the graph.
                 found: Any = Store().query(text) if operation.where is None else (ask or view.ask_after)(steps, text)
                 parts.append(_statements(found, blank, is_taken))
             steps.append(Changes(*parts))
@@ -106,10 +102,10 @@ def _statements(found: Iterable[Any], blank: BlankNames, is_taken: Callable[[str
         object_ = triple.object
         if not isinstance(object_, NamedNode | BlankNode | Literal):
             raise UnsupportedQuery(
-                "a statement about a statement has no place in this graph",
-                hint="give the statement a name of its own, and say it about that",
+                "statements about statements are not supported",
+                hint="give the statement a name of its own, and make statements about that name",
             )
-        value = text_of(object_) if isinstance(object_, Literal) else named(object_)
+        value = Text.of(object_) if isinstance(object_, Literal) else named(object_)
         statements[Statement(named(triple.subject), name_of_node(triple.predicate), value)] = None
         if len(statements) > MAX_STATEMENTS:
             raise InvalidOption(f"the update changes more than {MAX_STATEMENTS:,} statements", hint="send it in parts")
@@ -117,7 +113,7 @@ def _statements(found: Iterable[Any], blank: BlankNames, is_taken: Callable[[str
 
 
 class _Renamed(Rewritten):
-    """An update's text whose names are the store's."""
+    """An update with the names of the exact store."""
 
     def _scanned(self, text: str) -> Scan:
         if len(text) > MAX_CHARACTERS:
@@ -127,13 +123,13 @@ class _Renamed(Rewritten):
             )
         scanned = scan(text)
         if not scanned.words:
-            return scanned  # an update that says nothing does nothing
+            return scanned  # an empty update changes nothing
         try:
             refuse_unreadable(scanned, depth=DEPTH, words=MAX_WORDS)
         except SparqlSyntax as error:
             message = error.message.removeprefix(f"line {error.line}, column {error.column}: ")
             raise SparqlSyntax(
-                message.replace("the query", "the update"), line=error.line, column=error.column, hint=TAKEN
+                message.replace("the query", "the update"), line=error.line, column=error.column, hint=SUPPORTED
             ) from None
         return scanned
 
@@ -143,15 +139,16 @@ class _Renamed(Rewritten):
             depth += (word.text == "{") - (word.text == "}")
             name = word.text.upper()
             if word.kind == "keyword" and name in _REFUSED and not (depth and name in _INNER):
-                raise syntax_error(self.scanned, word.start, f"{name} is not done", hint=f"{_REFUSED[name]}; {TAKEN}")
+                hint = f"{_REFUSED[name]}; {SUPPORTED}"
+                raise syntax_error(self.scanned, word.start, f"{name} is not supported", hint=hint)
 
     def _name(self, written: str) -> str:
-        """A plain name as an IRI, in the spelling of the graph where it has such a name."""
+        """A plain name as an IRI, in the graph's spelling if it has such a name."""
         return f"<{iri_of(spelt(written, self._vocabulary)).value}>"
 
 
 def spelt(written: str, vocabulary: Vocabulary) -> str:
-    """The graph's name that a text means: as it stands, or with blanks for underscores; else it is a new name."""
+    """The graph's name for a written one: the same, or with blanks for underscores; otherwise it is a new name."""
     name = unquote(written)
     for spelling in (name, name.replace("_", " ")):
         if vocabulary.entities.find(spelling) is not None or vocabulary.relations.find(spelling) is not None:
@@ -160,8 +157,8 @@ def spelt(written: str, vocabulary: Vocabulary) -> str:
 
 
 def operations(rewritten: Rewritten) -> list[Operation]:
-    """The operations of a text; SparqlSyntax, with its place, where one of them is none."""
-    # The text begins with the graph's own declarations, on a line of their own.
+    """The operations of a text; SparqlSyntax with its position for what is not one."""
+    # The text begins with the graph's declarations, on a line of their own.
     text = rewritten.text
     found: list[Operation] = []
     prologue: list[str] = []
@@ -183,7 +180,7 @@ def operations(rewritten: Rewritten) -> list[Operation]:
 
 
 def _parts(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
-    """The words between semicolons that stand outside of all brackets."""
+    """The words between semicolons outside of all brackets."""
     depth = first = 0
     for number, word in enumerate(words):
         depth += (word.text in ("{", "(", "[")) - (word.text in ("}", ")", "]"))
@@ -194,10 +191,10 @@ def _parts(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
 
 
 def _check(rewritten: Rewritten, prologue: str, operation: str) -> None:
-    """SparqlSyntax, with its place, unless the text is one operation.
+    """SparqlSyntax with its position unless the text is one operation.
 
-    The store reads a text to its end before it does anything, and making one graph twice fails: so nothing is done.
-    (It takes declarations at the beginning only, where SPARQL has them before each operation.)
+    The store parses a text to its end before it does anything, and then fails because a graph is made twice. (It
+    allows declarations at the beginning only, where SPARQL allows them before each operation.)
     """
     from pyoxigraph import Store
 
@@ -205,7 +202,7 @@ def _check(rewritten: Rewritten, prologue: str, operation: str) -> None:
         Store().update(f"{prologue} {_READ_ONLY} {_READ_ONLY} {operation}")
     except SyntaxError as error:
         found = rewritten.error(str(error))
-        found.hint = TAKEN
+        found.hint = SUPPORTED
         raise found from error
     except (OSError, RuntimeError, ValueError):
         return
@@ -221,17 +218,17 @@ def _operation(text: str, words: Sequence[Word], prologue: str) -> Operation:
     at = 0
     while "WHERE" not in parts:
         if words[at].text == "{":
-            parts["WHERE"], at = _block(text, words, at)  # the word itself may be left out
+            parts["WHERE"], at = _block(text, words, at)  # the keyword may be left out
         else:
             parts[words[at].text.upper()], at = _block(text, words, at + 1)
     return Operation(prologue, parts.get("DELETE"), parts.get("INSERT"), parts["WHERE"])
 
 
 def _block(text: str, words: Sequence[Word], at: int) -> tuple[str, int]:
-    """The group in braces that begins with this word, and the number of the word behind it."""
+    """The group in braces that begins at this word, and the index of the word after it."""
     depth = 0
     for number in range(at, len(words)):
         depth += (words[number].text == "{") - (words[number].text == "}")
         if depth == 0:
             return text[words[at].start : words[number].start + 1], number + 1
-    raise SparqlSyntax("the update cannot be read: a group in braces does not end", hint=TAKEN)
+    raise SparqlSyntax("the update cannot be read: a group in braces is not closed", hint=SUPPORTED)

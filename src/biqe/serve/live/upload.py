@@ -1,7 +1,7 @@
-"""A file that somebody uploads, read by the graph's own readers: its statements come into the live graph.
+"""Uploaded files, read by the readers of ``biqe import``; their statements are inserted into the live graph.
 
-Names are what ``biqe import`` makes of them, with two exceptions. Literals are kept, for SPARQL. And a blank node is a
-new one in every upload, whatever its label: in RDF a label means one node within one document.
+There are two differences to ``biqe import``. Literals are kept, for SPARQL. And a blank node is a new node in every
+upload, whatever its label: in RDF a label identifies a node within one document.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from biqe.errors import BiqeError, EmptyResult, InvalidOption
 from biqe.exact.store import name_of
 from biqe.graph.collect import Collector
 from biqe.graph.files import RDF_FORMATS, Source, check_format
 from biqe.serve.live.changes import Changes, Statement, Text
-from biqe.serve.live.rdf import text_of
 
-FORMATS = ("ntriples", "turtle", "nquads", "trig", "rdfxml", "tsv", "csv")
-"""Formats of uploads. What names they go by is known to ``biqe.graph.files``."""
 MEDIA_TYPES = {
     "application/n-triples": "ntriples",
     "application/n-quads": "nquads",
@@ -29,8 +27,11 @@ MEDIA_TYPES = {
     "text/tab-separated-values": "tsv",
     "text/csv": "csv",
 }
+"""Media types of uploads, with their format in ``biqe.graph.files``."""
 MAX_STATEMENTS = 2_000_000
-"""Statements of one upload or update at most: they have to be held in memory, and written in one piece."""
+"""Most statements of one upload or update: they are held in memory and written as one record."""
+UPLOADED = "the upload"
+"""What errors call an uploaded file."""
 
 
 class BlankNames:
@@ -42,50 +43,40 @@ class BlankNames:
         self._given: dict[str, str] = {}
 
     def of(self, label: str) -> str:
-        """The name of the node that this update calls ``label``."""
+        """The name of the blank node with this label."""
         if label not in self._given:
-            number = len(self._given) + 1
-            name = f"_:v{self._version}n{number}"
-            while self._is_taken(name):  # a file was imported that has such labels
+            name = f"_:v{self._version}n{len(self._given) + 1}"
+            while self._is_taken(name):  # an imported file has such labels
                 name += "x"
             self._given[label] = name
         return self._given[label]
 
     def gave(self, name: str) -> bool:
-        """Whether a node of this update has that name."""
+        """Whether it is the name of a blank node of this update."""
         return name in self._given.values()
 
 
 @dataclass(frozen=True)
-class Uploaded:
-    """What an uploaded file says."""
+class UploadedStatements:
+    """The statements of an uploaded file."""
 
     statements: tuple[Statement, ...]
     is_rdf: bool
-    facts: dict[str, int]
+    counts: dict[str, int]
     """Counts for the receipt."""
 
     def steps(self, version: int, is_taken: Callable[[str], bool]) -> list[Changes]:
-        """The statements with names for their blank nodes, as one step of an update."""
+        """The statements with new names for their blank nodes, as one step of an update."""
         if not self.is_rdf:
             return [Changes(inserted=self.statements)]
         blank = BlankNames(version, is_taken)
 
-        def named(name: str) -> str:
+        def named(name: str | Text) -> Any:
+            if isinstance(name, Text):
+                return name
             return blank.of(name) if name.startswith("_:") else name_of(name)
 
-        return [
-            Changes(
-                inserted=tuple(
-                    Statement(
-                        named(st.subject),
-                        named(st.relation),
-                        st.object if isinstance(st.object, Text) else named(st.object),
-                    )
-                    for st in self.statements
-                )
-            )
-        ]
+        return [Changes(inserted=tuple(Statement(*map(named, statement)) for statement in self.statements))]
 
 
 @dataclass(frozen=True)
@@ -93,9 +84,9 @@ class Upload:
     """A file's content and its format."""
 
     data: bytes | Path
-    """The content, or a file that has it; gzip is looked through."""
+    """The content, or a file with it; may be compressed with gzip."""
     format: str
-    """One of FORMATS, a short name such as nt or ttl, or a media type."""
+    """A format such as turtle or ttl, or a media type."""
 
     def __post_init__(self) -> None:
         kind = self.format.partition(";")[0].strip().lower()
@@ -103,25 +94,28 @@ class Upload:
             found = check_format(MEDIA_TYPES.get(kind, kind))
         except InvalidOption:
             found = None
-        if found not in FORMATS:
+        if found not in MEDIA_TYPES.values():
             raise InvalidOption(
-                f"uploads are read as {', '.join(FORMATS)}. Got {self.format[:80]!r}",
+                f"uploads are read as {', '.join(MEDIA_TYPES.values())}. Got {self.format[:80]!r}",
                 hint=f"as media types: {', '.join(MEDIA_TYPES)}",
             )
         object.__setattr__(self, "format", found)
 
-    def read(self) -> Uploaded:
-        """The statements; BadLine with its number where there is one that cannot be read."""
-        with _OnDisk(self.data) as path:
+    def read(self) -> UploadedStatements:
+        """The statements; BadLine with the number of a line that cannot be read."""
+        with tempfile.TemporaryDirectory(prefix="biqe-upload-") as folder:
+            path = self.data if isinstance(self.data, Path) else Path(folder) / "upload"
+            if isinstance(self.data, bytes):
+                path.write_bytes(self.data)
             try:
                 return self._read(path)
             except BiqeError as error:
-                # Where it lay on the server is nobody's business.
-                error.message = error.message.replace(str(path), "the upload")
+                # Clients must not see paths of the server.
+                error.message = error.message.replace(str(path), UPLOADED)
                 error.args = (error.message,)
                 raise
 
-    def _read(self, path: Path) -> Uploaded:
+    def _read(self, path: Path) -> UploadedStatements:
         from biqe.graph.read_rdf import read_rdf
         from biqe.graph.read_table import read_csv, read_tsv
 
@@ -134,14 +128,15 @@ class Upload:
             (read_tsv if self.format == "tsv" else read_csv)(source, into)
         counts = into.counts
         if counts.triples + counts.literals + counts.nested == 0:
-            raise EmptyResult("the upload holds no triple", hint=f"it was read as {self.format}")
-        if counts.triples + counts.literals > MAX_STATEMENTS:
+            raise EmptyResult(f"{UPLOADED} holds no triple", hint=f"it was read as {self.format}")
+        found = counts.triples + counts.literals
+        if found > MAX_STATEMENTS:
             raise InvalidOption(
-                f"the upload has {counts.triples + counts.literals:,} statements; at most {MAX_STATEMENTS:,} are taken",
+                f"{UPLOADED} has {found:,} statements; at most {MAX_STATEMENTS:,} are allowed",
                 hint="send it in parts, or import it: biqe import FILE --out FOLDER",
             )
-        facts = {"left_out": counts.nested, "named_graph": counts.named_graph}
-        return Uploaded(tuple(_statements(into)), is_rdf, facts)
+        for_receipt = {"left_out": counts.nested, "named_graph": counts.named_graph}
+        return UploadedStatements(tuple(_statements(into)), is_rdf, for_receipt)
 
 
 def _statements(into: Collector) -> Iterator[Statement]:
@@ -150,24 +145,4 @@ def _statements(into: Collector) -> Iterator[Statement]:
         for subject, relation, object_ in part.tolist():
             yield Statement(entities[subject], relations[relation], entities[object_])
     for name, relation, literal in into.literals or ():
-        yield Statement(name, relation, text_of(literal))
-
-
-class _OnDisk:
-    """The data as a file, for readers that want one; gone afterwards if it was not one before."""
-
-    def __init__(self, data: bytes | Path) -> None:
-        self._data = data
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-
-    def __enter__(self) -> Path:
-        if isinstance(self._data, Path):
-            return self._data
-        self._folder = tempfile.TemporaryDirectory(prefix="biqe-upload-")
-        path = Path(self._folder.name) / "upload"
-        path.write_bytes(self._data)
-        return path
-
-    def __exit__(self, *_: object) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
+        yield Statement(name, relation, Text.of(literal))

@@ -1,4 +1,4 @@
-"""An error as an answer: one JSON document and an HTTP status, never a stack trace."""
+"""Errors as HTTP responses: one JSON document and a status, never a stack trace."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ STATUS: dict[type[BiqeError], int] = {
     AmbiguousName: 400,
     InvalidOption: 400,
 }
-"""HTTP statuses by kind of error; what is not here, and nothing above it is, is 400: the request was at fault."""
+"""HTTP statuses by class of error, subclasses included; 400 for all others."""
 _OPTIONS = (
     (re.compile(r"mode 'known' \(--mode known\)"), "mode=known"),
     (re.compile(r"--min-probability \(min_probability= in Python\)"), "min-probability"),
     (re.compile(r"--(mode|model) (\w+)"), r"\1=\2"),
     (re.compile(r"(; )?name another format with --format\b"), r"\1send it as another Content-Type"),
 )
-FAULT = "a fault of biqe, not of your request; the server's log has more under this request id"
+FAULT = "internal error of biqe; the server's log has details under this request id"
 
 
 def status_of(error: BiqeError) -> int:
-    """The HTTP status that says what kind of error this is."""
+    """The HTTP status of an error."""
     if isinstance(error, RequestRefused):
         return error.status
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 400)
 
 
 def over_http(text: str | None) -> str | None:
-    """What an error says, with a request's parameters for options of the command line.
+    """A message with request parameters instead of command-line options.
 
     >>> over_http("use --mode known")
     'use mode=known'
@@ -58,9 +58,9 @@ def over_http(text: str | None) -> str | None:
 
 
 def document(error: BiqeError | None, request_id: str) -> dict[str, Any]:
-    """The error in the API's own form; None for a fault of the program, of which nothing is told."""
+    """The error as JSON; None stands for an internal error."""
     if error is None or status_of(error) == 500:
-        # A file that the server cannot read is its own business: its path is not for clients.
+        # Clients get no details: a message may name files of the server.
         told = {"type": "InternalError", "message": FAULT, "hint": None}
     else:
         told = {"type": type(error).__name__, "message": over_http(error.message), "hint": over_http(error.hint)}
@@ -70,8 +70,8 @@ def document(error: BiqeError | None, request_id: str) -> dict[str, Any]:
     return {"error": {**told, "request_id": request_id}}
 
 
-def refusal(error: BiqeError | None, request_id: str) -> Response:
-    """The error as a response."""
+def error_response(error: BiqeError | None, request_id: str) -> Response:
+    """The error as a response; None stands for an internal error."""
     headers = dict(error.headers) if isinstance(error, RequestRefused) else {}
     status = 500 if error is None else status_of(error)
     body = orjson.dumps(document(error, request_id), default=str, option=orjson.OPT_NON_STR_KEYS)

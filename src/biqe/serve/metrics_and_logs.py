@@ -1,7 +1,10 @@
-"""What the server tells about its work: a log of one JSON object a line, numbers for Prometheus, and request ids.
+"""The log (one JSON object per line), metrics for Prometheus, request ids, and traces by OpenTelemetry.
 
-A query's text is not logged, only its length: it may be private. A request id comes back in the header X-Request-Id,
-in every error, and in the log; a client may choose its own.
+The log has the length of a query, not its text, which may be private. A request id is returned in the header
+X-Request-Id and in every error, and stands in the log; a client may choose its own.
+
+Traces need the extra ``telemetry``. OTEL_TRACES_EXPORTER names an installed exporter (default: console), and
+OTEL_SERVICE_NAME the service.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import re
 import secrets
 import sys
 import time
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -20,24 +24,29 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from biqe.serve.guard import DATA, OPEN, is_within
-from biqe.serve.refusal import refusal
+from biqe.errors import InvalidOption
+from biqe.serve.error_response import error_response
 
 if TYPE_CHECKING:
     from biqe.serve.engine import Engine
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._\-]{1,64}")
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
-"""Set by whoever starts several workers: the folder in which they add up their numbers."""
+"""Environment variable with the folder in which several workers add up their metrics."""
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 1.0, 2.5, 5.0, 10.0, 30.0)
 QUIET = ("/health", "/ready", "/metrics")
-"""Paths that are asked for every few seconds: logged only where something is wrong."""
+"""Paths that monitors ask for every few seconds: logged only on errors."""
+LABELS = frozenset(
+    ["/sparql", "/update", *QUIET]
+    + [f"/api/{name}" for name in ("ask", "explain", "parse", "complete", "graph", "models", "load", "openapi.json")]
+)
+"""Paths that are labels of metrics; all others count as ``page``."""
 
 
 def new_log(stream: TextIO | None = None) -> Any:
-    """A logger that writes JSON lines, to standard error unless told otherwise.
+    """A logger that writes JSON lines to a stream, by default standard error.
 
-    A line and its end are written at once: several workers share the stream.
+    Each line is one write, because several workers share the stream.
     """
     return structlog.wrap_logger(
         structlog.WriteLogger(stream or sys.stderr),
@@ -52,15 +61,15 @@ def new_log(stream: TextIO | None = None) -> Any:
 
 
 def forward(log: Any) -> logging.Handler:
-    """From now on, what libraries report, and Python's warnings, are lines of our log."""
-    handler = Forwarded(log)
+    """Write the log messages of libraries, and Python's warnings, to our log."""
+    handler = ForwardingHandler(log)
     logging.getLogger().addHandler(handler)
     logging.captureWarnings(True)
     return handler
 
 
-class Forwarded(logging.Handler):
-    """Hands what others report to our log: a line of their own would be one that is no JSON."""
+class ForwardingHandler(logging.Handler):
+    """Passes messages of other libraries to our log, so that all lines are JSON."""
 
     def __init__(self, log: Any) -> None:
         super().__init__(logging.WARNING)
@@ -72,8 +81,8 @@ class Forwarded(logging.Handler):
         self.log.warning("server", message=record.getMessage(), source=record.name, **fault)
 
 
-class Numbers:
-    """What Prometheus reads."""
+class Metrics:
+    """Metrics for Prometheus."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -102,31 +111,31 @@ class Numbers:
             registry=registry,
             multiprocess_mode="max",
         )
-        self.facts: dict[str, Gauge] = {}
+        self.of_engine: dict[str, Gauge] = {}
         self.model.labels(next(iter(engine.kb.models), "none"), Path(engine.kb.name).name).set(1)
 
     def refresh(self) -> None:
-        """Take over the numbers that the engine keeps: its queue, its batches."""
-        for name, value in self.engine.facts.items():
+        """Copy the engine's statistics: its queue, its batches."""
+        for name, value in self.engine.stats.items():
             if isinstance(value, dict):
                 for size, count in value.items():
-                    self._fact(name, ["size"]).labels(str(size)).set(count)
-            elif isinstance(value, int | float) and not isinstance(value, bool):
-                self._fact(name, []).set(value)
+                    self._gauge(name, ["size"]).labels(str(size)).set(count)
+            elif not isinstance(value, bool):
+                self._gauge(name, []).set(value)
 
-    def _fact(self, name: str, labels: list[str]) -> Gauge:
-        if name not in self.facts:
-            self.facts[name] = Gauge(
-                f"biqe_engine_{re.sub(r'[^a-z0-9_]', '_', name.lower())}",
+    def _gauge(self, name: str, labels: list[str]) -> Gauge:
+        if name not in self.of_engine:
+            self.of_engine[name] = Gauge(
+                f"biqe_engine_{name}",
                 f"The engine's {name.replace('_', ' ')}",
                 labels,
                 registry=self.registry,
                 multiprocess_mode="livesum",
             )
-        return self.facts[name]
+        return self.of_engine[name]
 
     def page(self) -> tuple[bytes, str]:
-        """All numbers in Prometheus's text form, with its media type; of all workers where there are several."""
+        """All metrics, of all workers, in Prometheus's text format; and its media type."""
         self.refresh()
         if os.environ.get(SHARED):
             from prometheus_client.multiprocess import MultiProcessCollector
@@ -137,23 +146,12 @@ class Numbers:
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
 
-def place_of(path: str) -> str:
-    """A path as a label: one of a fixed few, whatever clients ask for."""
-    return path if is_within(path, (*DATA, *OPEN)) and path.count("/") <= 2 and path in LABELS else "page"
+class RequestLog:
+    """The outermost middleware: an id, a log line and metrics for each request, and a response to unexpected errors."""
 
-
-LABELS = frozenset(
-    ["/sparql", "/update", "/health", "/ready", "/metrics"]
-    + [f"/api/{name}" for name in ("ask", "explain", "parse", "complete", "graph", "models", "load", "openapi.json")]
-)
-
-
-class Observe:
-    """Around everything: an id, a line in the log, and numbers for each request; and an answer where there was none."""
-
-    def __init__(self, app: ASGIApp, numbers: Numbers, log: Any) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, log: Any) -> None:
         self.app = app
-        self.numbers = numbers
+        self.metrics = metrics
         self.log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -162,43 +160,44 @@ class Observe:
             return
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
-        # A fresh state for each request; what the lifespan put there stays readable.
+        # "about" collects what the log line says of the request.
         state = scope["state"] = {**scope.get("state", {}), "request_id": request_id, "about": {}}
         start = time.perf_counter()
-        told: dict[str, Any] = {"status": None, "bytes": 0}
+        sent: dict[str, Any] = {"status": None, "bytes": 0}
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                told["status"] = message["status"]
+                sent["status"] = message["status"]
                 MutableHeaders(scope=message)["X-Request-Id"] = request_id
             elif message["type"] == "http.response.body":
-                told["bytes"] += len(message.get("body", b""))
+                sent["bytes"] += len(message.get("body", b""))
             await send(message)
 
-        self.numbers.running.inc()
+        self.metrics.running.inc()
         try:
             await self.app(scope, receive, counted)
         except Exception as error:
             state["about"]["error"] = type(error).__name__
             self.log.error("fault", id=request_id, path=scope["path"], exc_info=error)
-            if told["status"] is None:
-                await refusal(None, request_id)(scope, receive, counted)
+            if sent["status"] is None:
+                await error_response(None, request_id)(scope, receive, counted)
         finally:
-            self.numbers.running.dec()
-            self.numbers.refresh()
-            self._tell(scope, state, told, time.perf_counter() - start)
+            self.metrics.running.dec()
+            self.metrics.refresh()
+            self._record(scope, state, sent, time.perf_counter() - start)
 
-    def _tell(self, scope: Scope, state: dict[str, Any], told: dict[str, Any], seconds: float) -> None:
+    def _record(self, scope: Scope, state: dict[str, Any], sent: dict[str, Any], seconds: float) -> None:
         about = state["about"]
-        place, mode = place_of(scope["path"]), str(about.get("mode", ""))
-        status = told["status"] or 499  # the client went away first
+        label = scope["path"] if scope["path"] in LABELS else "page"
+        mode = str(about.get("mode", ""))
+        status = sent["status"] or 499  # the client went away first
         method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "OPTIONS") else "other"
-        self.numbers.requests.labels(place, method, str(status)).inc()
-        self.numbers.seconds.labels(place, mode).observe(seconds)
+        self.metrics.requests.labels(label, method, str(status)).inc()
+        self.metrics.seconds.labels(label, mode).observe(seconds)
         if "rows" in about:
-            self.numbers.rows.labels(mode).inc(about["rows"])
+            self.metrics.rows.labels(mode).inc(about["rows"])
         if "error" in about:
-            self.numbers.errors.labels(about["error"]).inc()
+            self.metrics.errors.labels(about["error"]).inc()
         if scope["path"] in QUIET and status < 400:
             return
         client = scope.get("client")
@@ -209,7 +208,51 @@ class Observe:
             path=scope["path"][:200],
             status=status,
             ms=round(seconds * 1000, 2),
-            bytes=told["bytes"],
+            bytes=sent["bytes"],
             client=client[0] if client else None,
             **about,
         )
+
+
+# Traces
+
+
+def trace_settings(wanted: bool) -> Any:
+    """FastAPI's settings for OpenTelemetry: a span for each request if ``wanted``; never its metrics and logs."""
+    settings: dict[str, Any] = {
+        "tracing": wanted,
+        "metrics": False,
+        "logs": False,
+        "operation_spans": False,
+        "auto_configure": False,
+    }
+    if wanted:
+        settings |= {"tracer_provider": _trace_provider(), "exclude": lambda scope: scope.get("path") in QUIET}
+    return settings
+
+
+def _trace_provider() -> Any:
+    """The provider that is already set up, or a new one that exports as the environment variables say."""
+    try:
+        from opentelemetry import trace
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise InvalidOption(
+            f"traces need the package {error.name!r}, which is not installed", hint="pip install 'biqe[telemetry]'"
+        ) from None
+    present = trace.get_tracer_provider()
+    if isinstance(present, TracerProvider):
+        return present
+    wanted = os.environ.get("OTEL_TRACES_EXPORTER", "console")
+    exporters = {entry.name: entry for entry in entry_points(group="opentelemetry_traces_exporter")}
+    if wanted not in exporters:
+        raise InvalidOption(
+            f"OTEL_TRACES_EXPORTER must be one of {', '.join(sorted(exporters))}. Got {wanted!r}",
+            hint="install the exporter's package",
+        )
+    service = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "biqe")})
+    provider = TracerProvider(resource=service)
+    provider.add_span_processor(BatchSpanProcessor(exporters[wanted].load()()))
+    return provider

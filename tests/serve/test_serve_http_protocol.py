@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from biqe.serve import connections
-from biqe.serve.connections import AWAY, Connections, FairSocket
+from biqe.serve import http_protocol
+from biqe.serve.http_protocol import AWAY, Connections, FairSocket
 from biqe.serve.workers import listen
 
 
@@ -96,11 +96,11 @@ def test_workers_that_take_none_do_not_count(listening):
 
 
 def test_what_others_took_long_ago_is_forgotten(listening, monkeypatch):
-    monkeypatch.setattr(connections, "ALONE", 0.05)
+    monkeypatch.setattr(http_protocol, "ALONE", 0.05)
     shared = Connections(2)
     shared[0], shared[1] = 9, 0
     with FairSocket(listening, shared, 0) as fair:
-        for _ in range(connections.LOOKS - 1):
+        for _ in range(http_protocol.LOOKS - 1):
             with pytest.raises(BlockingIOError):
                 fair.accept()
         time.sleep(0.1)

@@ -1,0 +1,233 @@
+"""What the page shows without an answer: counts, completions, example queries, and the query drawn as it is typed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biqe.errors import BiqeError, SparqlSyntax
+from biqe.exact.store import Cut, Rewritten
+from biqe.graph.knowledge_graph import Graph
+from biqe.graph.search import find, local_name
+from biqe.graph.vocabulary import Vocabulary
+from biqe.query.ast import Variable, written
+from biqe.query.bind_question import bind_question
+from biqe.query.scan import scan
+from biqe.query.sparql import parse_question
+from biqe.serve import federate
+from biqe.serve import schemas as out
+from biqe.serve.error_response import over_http
+from biqe.serve.live.versions import Used
+
+if TYPE_CHECKING:
+    from biqe.query.question import Question
+
+EXAMPLES = 4
+
+# Completions
+
+
+def completions(
+    text: str,
+    kind: str,
+    limit: int,
+    prefixes: Mapping[str, str] | None,
+    vocabulary: Vocabulary,
+    used: Used | None = None,
+) -> list[out.Completion]:
+    """Completions of a word by name or label. ``used`` restricts them to names that are in a triple."""
+    if kind == "prefix":
+        known = {"": "", **(prefixes or {})}
+        begun = text.rstrip(":")
+        return [
+            out.Completion(insert=f"{name}:", label=f"{name}:", kind="prefix", detail=iri)
+            for name, iri in sorted(known.items())
+            if name.startswith(begun)
+        ][:limit]
+    begun = text.partition(":")[2] if ":" in text and not text.startswith("<") else text.lstrip("<")
+    if kind == "relation":
+        found = _relations(begun.casefold(), vocabulary, None if used is None else used[1])
+        return [_completion("relation", name, local_name(name), prefixes) for name in found[:limit]]
+    if not begun.strip():
+        return []
+    unused = 0 if used is None else int((~used[0]).sum())
+    entries = find(vocabulary, begun, limit=limit + unused)
+    shown = [entry for entry in entries if used is None or used[0][entry.entity]][:limit]
+    return [_completion("entity", entry.name, entry.label, prefixes) for entry in shown]
+
+
+def _completion(
+    kind: Literal["entity", "relation"], name: str, label: str, prefixes: Mapping[str, str] | None
+) -> out.Completion:
+    detail = "" if label == name else name
+    return out.Completion(insert=short(name, prefixes), label=label, kind=kind, detail=detail)
+
+
+def _relations(folded: str, vocabulary: Vocabulary, used: NDArray[np.bool_] | None) -> list[str]:
+    """Relations whose name begins with the text, then those that contain it."""
+    ranked = []
+    for number, name in enumerate(vocabulary.relations):
+        if used is not None and not used[number]:
+            continue
+        forms = (local_name(name).casefold(), name.casefold())
+        if any(folded in form for form in forms):
+            ranked.append((not any(form.startswith(folded) for form in forms), name))
+    return [name for _, name in sorted(ranked, key=lambda entry: entry[0])]
+
+
+def short(name: str, prefixes: Mapping[str, str] | None) -> str:
+    """A name as a query writes it, with a prefix if possible."""
+    for prefix, namespace in sorted((prefixes or {"": ""}).items(), key=lambda item: -len(item[1])):
+        if name.startswith(namespace):
+            local = name[len(namespace) :]
+            if local and all(part.isalnum() or part in "_-" for part in local) and not local.startswith("-"):
+                return f"{prefix}:{local}"
+    return written(name)
+
+
+# The graph
+
+
+def graph_metadata(
+    graph: Graph,
+    name: str,
+    prefixes: Mapping[str, str] | None,
+    version: int | str | None,
+    live: bool,
+    used: Used | None = None,
+) -> out.GraphOut:
+    """Counts, relations with their frequencies, and example queries."""
+    counts = np.bincount(graph.triples[:, 1], minlength=graph.relation_count)  # (R,)
+    relations = [
+        out.RelationOut(name=relation, label=local_name(relation), count=int(counts[number]))
+        for number, relation in enumerate(graph.vocabulary.relations)
+        if used is None or used[1][number]
+    ]
+    return out.GraphOut(
+        name=Path(name).name,
+        entities=graph.entity_count if used is None else int(used[0].sum()),
+        relations=sorted(relations, key=lambda relation: -relation.count),
+        triples=len(graph.triples),
+        prefixes=dict(prefixes or {}),
+        examples=list(islice(_examples(graph, prefixes or {"": ""}), EXAMPLES)),
+        version=version,
+        live=live,
+    )
+
+
+PAPER = (
+    (
+        "Cities on rivers that flow through Germany and France",
+        "SELECT ?river ?city WHERE {\n  ?river :flows_through :Germany, :France .\n  ?city :located_on ?river\n}",
+    ),
+    ("Cities on the Rhine", "SELECT ?city WHERE { ?city :located_on :Rhine }"),
+)
+"""Examples for graphs with the names of the paper's question."""
+
+
+def _examples(graph: Graph, prefixes: Mapping[str, str]) -> Iterator[out.Example]:
+    """Queries that this graph has answers to."""
+    vocabulary = graph.vocabulary
+    if all(vocabulary.entities.find(name) is not None for name in ("Germany", "France", "Rhine")):
+        yield from (out.Example(title=title, query=query) for title, query in PAPER)
+    triples = graph.triples
+    if not len(triples):
+        return
+    # The most frequent (relation, object) pairs, except very frequent ones, give questions with several answers.
+    pairs = Counter(map(tuple, triples[:: max(1, len(triples) // 20_000), 1:].tolist()))
+    middle = [pair for pair, count in pairs.most_common(200) if count <= 50] or list(pairs)
+    by_relation: dict[int, int] = {}
+    for relation, entity in middle:
+        by_relation.setdefault(relation, entity)
+    for relation, entity in by_relation.items():
+        subject, link = short(vocabulary.entities[entity], prefixes), short(vocabulary.relations[relation], prefixes)
+        yield out.Example(
+            title=f"{local_name(vocabulary.relations[relation])} {vocabulary.label(entity)}",
+            query=f"SELECT ?x WHERE {{ ?x {link} {subject} }}",
+        )
+
+
+# A query that is being typed
+
+
+def parsed(text: str, prefixes: Mapping[str, str] | None, vocabulary: Vocabulary) -> out.ParseOut:
+    """The query as a graph, or its errors with line and column."""
+    try:
+        question = parse_question(text, prefixes=prefixes)
+    except BiqeError as error:
+        known_only = is_sparql(text, prefixes, vocabulary)
+        empty = out.Drawing(nodes=[], edges=[])
+        return out.ParseOut(graph=empty, targets=[], errors=[_problem(error)], known_only=known_only)
+    problems = []
+    try:
+        bind_question(question, vocabulary)
+    except BiqeError as error:  # an unknown name; the query can be drawn all the same
+        problems.append(_problem(error))
+    targets = [str(name) for name in question.targets]
+    return out.ParseOut(graph=_drawing(question), targets=targets, errors=problems, known_only=False)
+
+
+def is_sparql(text: str, prefixes: Mapping[str, str] | None, vocabulary: Vocabulary) -> bool:
+    """Whether the exact store can parse a query that is outside the subset."""
+    from pyoxigraph import Store
+
+    try:
+        cuts = [cut for block in federate.blocks(text) for cut in block.cuts(None)]
+        Store().query(Rewritten(text, prefixes or {}, vocabulary, [*cuts, *_filter_all(text)]).text)
+    except (BiqeError, SyntaxError, OSError, ValueError, RuntimeError):
+        return False
+    return True
+
+
+def _filter_all(text: str) -> Iterator[Cut]:
+    """FILTER(false) at the head of the query's group, so that the query is parsed but not evaluated.
+
+    Without it, a few VALUES lists would keep even an empty store busy for days.
+    """
+    words, depth, opened = scan(text).words, 0, 0
+    template = next((at for at, word in enumerate(words) if word.text.upper() == "CONSTRUCT"), None)
+    has_template = template is not None and template + 1 < len(words) and words[template + 1].text == "{"
+    for word in words:
+        if word.kind == "sign" and word.text in "{([":
+            opened += word.text == "{" and depth == 0
+            if word.text == "{" and depth == 0 and opened == 1 + has_template:
+                yield Cut(word.start, word.start + 1, "{ FILTER(false) ")
+                return
+            depth += 1
+        elif word.kind == "sign" and word.text in "})]":
+            depth -= 1
+
+
+def _problem(error: BiqeError) -> out.Problem:
+    line, column = getattr(error, "line", None), getattr(error, "column", None)
+    message = error.message
+    if isinstance(error, SparqlSyntax) and line is not None:
+        message = message.removeprefix(f"line {line}, column {column}: ")
+    return out.Problem(message=over_http(message) or "", hint=over_http(error.hint), line=line, column=column)
+
+
+def _drawing(question: Question) -> out.Drawing:
+    nodes: dict[str, out.GraphNode] = {}
+    edges: list[out.GraphEdge] = []
+    for number, branch in enumerate(question.branches):
+        # The branches of a UNION share the target variables only.
+        mark = f"/{number}" if len(question.branches) > 1 else ""
+        for pattern in branch.patterns:
+            ends = []
+            for term in (pattern.subject, pattern.object):
+                is_target = term in question.targets
+                kind = "target" if is_target else "hidden" if isinstance(term, Variable) else "entity"
+                label = str(term) if isinstance(term, Variable) else local_name(term.name)
+                key = str(term) if is_target else f"{term}{mark}"
+                named = label if isinstance(term, Variable) else written(term.name)
+                node = out.GraphNode(id=key, label=label, kind=kind, term=named)  # type: ignore[arg-type]
+                nodes.setdefault(key, node)
+                ends.append(key)
+            edges.append(out.GraphEdge(source=ends[0], target=ends[1], label=local_name(pattern.relation)))
+    return out.Drawing(nodes=list(nodes.values()), edges=edges)
