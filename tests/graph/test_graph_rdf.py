@@ -152,6 +152,31 @@ def test_bad_lines_are_named(file: File, name: str, content: str | bytes, line: 
         assert caught.value.line == line
 
 
+DOCTYPE = '<!DOCTYPE rdf:RDF [ <!ENTITY e "http://example.org/"> ]>\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (RDFXML.replace("<rdf:RDF", DOCTYPE + "<rdf:RDF", 1), 2),
+        (DOCTYPE + RDFXML.partition("?>")[2], 1),
+        (DOCTYPE.replace("DOCTYPE", "doctype") + RDFXML.partition("?>")[2], 1),
+        ("\n\nnot XML yet\n" + DOCTYPE + RDFXML.partition("?>")[2], 4),
+        (RDFXML.replace("</rdf:RDF>", DOCTYPE + "</rdf:RDF>"), 15),
+    ],
+)
+def test_a_doctype_is_refused_before_the_file_is_parsed(file: File, content: str, line: int) -> None:
+    with pytest.raises(BadLine, match="DOCTYPE") as caught:
+        read_graph([file("g.rdf", content)])
+    assert caught.value.line == line and "xmllint" in (caught.value.hint or "")
+
+
+def test_a_doctype_in_a_comment_or_a_text_is_no_doctype(file: File) -> None:
+    text = f"<!-- {DOCTYPE} -->\n<e:X rdf:about='{E}x'><e:html><![CDATA[{DOCTYPE}]]></e:html></e:X></rdf:RDF>"
+    graph = read_graph([file("g.rdf", RDFXML.replace("</rdf:RDF>", text))])
+    assert named(graph) >= EXPECTED
+
+
 def test_relative_names_are_refused_with_a_hint(file: File) -> None:
     with pytest.raises(BadLine, match="No scheme") as caught:
         read_graph([file("g.ttl", "<a> <b> <c> .")])

@@ -96,3 +96,18 @@ def odd_kb(tmp_path_factory) -> KnowledgeBase:
 def odd(odd_kb) -> Iterator[httpx2.Client]:
     with serving(odd_kb) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def exchange() -> Callable[[httpx2.Client, bytes], bytes]:
+    """What comes back for these bytes, until the server closes the connection."""
+
+    def exchanged(client: httpx2.Client, request: bytes) -> bytes:
+        with socket.create_connection((client.base_url.host, client.base_url.port), timeout=30) as raw:
+            raw.sendall(request)
+            parts = []
+            while part := raw.recv(65536):
+                parts.append(part)
+        return b"".join(parts)
+
+    return exchanged

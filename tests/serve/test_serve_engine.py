@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
 import threading
 import time
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
 import biqe
-from biqe.errors import BiqeError, Busy, InvalidOption, RequestRefused, SparqlSyntax, TookTooLong
+from biqe.errors import Busy, InvalidOption, SparqlSyntax, TookTooLong
 from biqe.exact.checkpoint import checked_by, checkpoint
 from biqe.serve.engine import Engine, EngineConfig
-from biqe.serve.gil_scheduler import GilScheduler
 from biqe.serve.live.live_graph import LiveGraph
 
 RIVERS = "SELECT ?r WHERE { ?r :flows_through :Germany }"
 COUNTED = "SELECT (COUNT(*) AS ?n) WHERE { ?a ?p ?b }"
-ENDLESS = "SELECT (COUNT(*) AS ?n) WHERE { ?a (<x:a>|!<x:a>)+ ?b . ?c (<x:a>|!<x:a>)+ ?d }"
-HUGE = "SELECT ?a ?b ?c ?d WHERE { ?a ?p ?b . ?c ?q ?d } ORDER BY ?d ?b"
 
 
 @pytest.fixture(scope="module")
@@ -189,107 +182,6 @@ def test_a_cancelled_prediction_asks_the_model_no_more(kb):
     asyncio.run(run())
 
 
-def test_an_endless_query_is_killed_and_others_go_on_meanwhile(kb):
-    async def run():
-        async with running(kb, exact_threads=2) as engine:
-            await engine.exact(COUNTED)
-            endless = asyncio.create_task(engine.exact(ENDLESS, deadline=1.0))
-            await until(lambda: engine.stats["running"] == 1)
-            assert await engine.exact("ASK { ?a ?b ?c }") is True
-            assert not endless.done()
-            with pytest.raises(TookTooLong):
-                await endless
-            await until(lambda: engine.stats["killed_queries"] == 1 and engine.stats["running"] == 0)
-            # One whose caller goes away is killed, too.
-            left = asyncio.create_task(engine.exact(ENDLESS))
-            await until(lambda: engine.stats["running"] == 1)
-            left.cancel()
-            await until(lambda: engine.stats["killed_queries"] == 2 and engine.stats["running"] == 0)
-            assert await engine.exact("ASK { ?a ?b ?c }") is True
-
-    asyncio.run(run())
-
-
-def test_a_query_that_takes_too_much_memory_ends_alone(kb):
-    async def run():
-        async with running(kb, memory=64 << 20) as engine:
-            with pytest.raises(BiqeError, match="memory"):
-                await engine.exact(HUGE)
-            assert await engine.exact("ASK { ?a ?b ?c }") is True
-
-    asyncio.run(run())
-
-
-def test_a_process_of_the_exact_store_is_replaced_after_some_queries(kb, monkeypatch):
-    monkeypatch.setattr("biqe.serve.exact_process.QUERIES", 3)
-    processes = []
-
-    async def run():
-        async with running(kb) as engine:
-            for _ in range(7):
-                assert await engine.exact("ASK { ?a ?b ?c }") is True
-                processes.append([child.process for child in engine._client._idle])
-            assert engine.stats["killed_queries"] == 0
-
-    asyncio.run(run())
-    assert [len(idle) for idle in processes] == [1, 1, 0, 1, 1, 0, 1]
-
-
-def test_a_process_of_the_exact_store_that_nobody_asks_is_let_go(kb, monkeypatch):
-    async def run():
-        async with running(kb) as engine:
-            await asyncio.gather(*(engine.exact("ASK { ?a ?b ?c }") for _ in range(8)))
-            service = engine._service._process.pid
-            engine.tidy()
-            assert children_of(service), "what was used just now stays"
-            monkeypatch.setattr("biqe.serve.exact_process.IDLE", 0.0)
-            engine.tidy()
-            await asyncio.wait_for(until(lambda: not children_of(service)), 20)
-            assert await engine.exact("ASK { ?a ?b ?c }") is True
-            assert engine.stats["killed_queries"] == 0
-
-    asyncio.run(run())
-
-
-def children_of(pid):
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-
-
-def test_the_exact_store_shares_the_processors_with_whoever_started_it(kb):
-    async def run():
-        async with running(kb) as engine:
-            await engine.exact(COUNTED)
-            service = engine._service._process.pid
-            # A session gets its own share of the processors, whatever the others need.
-            assert os.getsid(service) == os.getsid(0)
-            # A group makes it possible to end the service with all its children, and nobody else.
-            assert os.getpgid(service) == service
-            child = int(children_of(service)[0])
-            assert (os.getsid(child), os.getpgid(child)) == (os.getsid(0), service)
-
-    asyncio.run(run())
-
-
-def test_the_processor_time_of_ended_processes_of_the_exact_store_is_counted(kb, monkeypatch):
-    def ended():
-        line = Path(f"/proc/{service}/stat").read_text().rpartition(")")[2].split()
-        return int(line[13]) + int(line[14])
-
-    monkeypatch.setattr("biqe.serve.exact_process.IDLE", 0.0)
-
-    async def run():
-        nonlocal service
-        async with running(kb) as engine:
-            await engine.exact("SELECT * WHERE { ?a ?p ?b . ?b ?q ?c }", max_rows=10_000)
-            service = engine._service._process.pid
-            engine.tidy()
-            await asyncio.wait_for(until(lambda: not children_of(service)), 20)
-            await asyncio.wait_for(until(lambda: ended() > 0), 20)
-
-    service = 0
-    asyncio.run(run())
-
-
 def test_exact_queries_wait_for_no_turn(kb):
     async def run():
         async with running(kb) as engine:
@@ -308,31 +200,6 @@ def test_exact_queries_wait_for_no_turn(kb):
             finally:
                 leave.set()
                 thread.join()
-
-    asyncio.run(run())
-
-
-def test_a_fault_in_a_process_of_the_exact_store_is_not_taken_for_a_lack_of_memory(kb):
-    async def run():
-        async with running(kb) as engine:
-            with pytest.raises(RequestRefused, match="no such form") as failed:
-                await engine.exact("ASK { ?a ?b ?c }", written=("no such form", ()))
-            assert failed.value.status == 500
-            assert await engine.exact("ASK { ?a ?b ?c }") is True
-            assert engine.stats["killed_queries"] == 0
-
-    asyncio.run(run())
-
-
-def test_an_exact_store_that_died_is_started_again(kb):
-    async def run():
-        async with running(kb) as engine:
-            assert await engine.exact("ASK { ?a ?b ?c }") is True
-            os.killpg(engine._service._process.pid, signal.SIGKILL)
-            engine._service._process.wait()
-            with contextlib.suppress(BiqeError):  # the child that it had was killed as well
-                await engine.exact("ASK { ?a ?b ?c }")
-            assert await engine.exact("ASK { ?a ?b ?c }") is True
 
     asyncio.run(run())
 
@@ -419,107 +286,6 @@ def test_a_check_is_that_of_its_thread_and_block():
         other.join()
     checkpoint()
     assert seen == ["inner", "outer"]
-
-
-def test_the_scheduler_goes_to_whoever_asked_first_and_to_the_model_last():
-    scheduler, order = GilScheduler(lease=60), []
-    entered, release = threading.Event(), threading.Event()
-
-    def hold():
-        with scheduler.running():
-            entered.set()
-            release.wait()
-
-    def take(name):
-        with scheduler.running():
-            order.append(name)
-
-    def last():
-        scheduler.acquire_last(lambda: False)
-        order.append("model")
-        scheduler.release()
-
-    threads = [threading.Thread(target=hold)]
-    threads[0].start()
-    entered.wait()
-    for target, arguments in ((last, ()), (take, ("first",)), (take, ("second",))):
-        thread = threading.Thread(target=target, args=arguments)
-        waiting = len(scheduler._queue) + (scheduler._last is not None)
-        thread.start()
-        threads.append(thread)
-        while len(scheduler._queue) + (scheduler._last is not None) == waiting:
-            time.sleep(0.001)
-    release.set()
-    for thread in threads:
-        thread.join()
-    assert order == ["first", "second", "model"]
-
-
-def test_whoever_began_first_goes_on_first():
-    scheduler, order = GilScheduler(lease=60), []
-    apart, back = threading.Event(), threading.Event()
-
-    def old():
-        with scheduler.running():
-            with scheduler.paused():
-                apart.set()
-                back.wait()
-            order.append("old")
-
-    def young():
-        with scheduler.running():
-            order.append("young")
-
-    threads = [threading.Thread(target=old), threading.Thread(target=young)]
-    threads[0].start()
-    apart.wait()
-    with scheduler.running():
-        threads[1].start()
-        while len(scheduler._queue) < 1:
-            time.sleep(0.001)
-        back.set()
-        while len(scheduler._queue) < 2:
-            time.sleep(0.001)
-    for thread in threads:
-        thread.join()
-    assert order == ["old", "young"]
-
-
-def test_nobody_keeps_the_scheduler_from_the_others():
-    scheduler, passed = GilScheduler(lease=0.01), threading.Event()
-    with scheduler.running():
-        threading.Thread(target=lambda: scheduler.running().__enter__() or passed.set()).start()
-        assert passed.wait(10)
-
-
-def test_a_place_in_the_queue_is_given_up():
-    class Gone(Exception):
-        pass
-
-    def gone():
-        raise Gone
-
-    scheduler = GilScheduler(lease=0.01)
-    holder = threading.Event()
-
-    def keep():
-        with scheduler.running():
-            holder.wait()
-
-    scheduler.lease = 60
-    thread = threading.Thread(target=keep)
-    thread.start()
-    scheduler.lease = 0.01
-    while not scheduler._running:
-        time.sleep(0.001)
-    scheduler._since = time.monotonic() + 3600  # so that nobody goes on beside it
-    with pytest.raises(Gone), scheduler.running(gone):
-        raise AssertionError
-    holder.set()
-    thread.join()
-    scheduler._since = 0.0
-    with scheduler.running():
-        assert scheduler._running == 1
 
 
 @asynccontextmanager

@@ -308,3 +308,56 @@ def test_only_reading_is_allowed_where_only_reading_is(tmp_path):
     assert live.version == 3
     with pytest.raises(RunFailed):
         live.apply(inserting(("x", "r", "y")))
+
+
+@pytest.mark.parametrize("tail", ["cut", "zeroed"])
+def test_acknowledged_updates_that_are_gone_are_an_error(tmp_path, tail):
+    ends = written(tmp_path / "live")
+    journal = journal_of(tmp_path / "live")
+    whole = journal.read_bytes()
+    for end in (0, ends[0], ends[1], ends[1] + 1, ends[1] + HEADER_BYTES):
+        journal.write_bytes(whole[:end] + (bytes(len(whole) - end) if tail == "zeroed" else b""))
+        before = contents(tmp_path / "live")
+        for read_only in (True, False):
+            with pytest.raises(UnreadableFile, match="is damaged"):
+                LiveGraph(tmp_path / "live", read_only=read_only)
+        assert contents(tmp_path / "live") == before
+    journal.write_bytes(whole[: ends[1]])
+    (journal.parent / "committed").unlink()
+    assert LiveGraph(tmp_path / "live").version == 2, "as the hint says"
+
+
+def test_a_damaged_note_of_what_is_acknowledged_is_an_error(tmp_path):
+    written(tmp_path / "live")
+    committed = journal_of(tmp_path / "live").parent / "committed"
+    whole = committed.read_bytes()
+    for bit in (0, 40, 90):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        committed.write_bytes(damaged)
+        with pytest.raises(UnreadableFile, match="committed is damaged"):
+            LiveGraph(tmp_path / "live")
+    committed.unlink()
+    assert LiveGraph(tmp_path / "live").version == 3, "as the hint says"
+
+
+def test_reading_only_writes_nothing(tmp_path):
+    ends = written(tmp_path / "live")
+    journal = journal_of(tmp_path / "live")
+    (journal.parent / "committed").unlink()  # as after a power cut, with a record that was not written to its end
+    with journal.open("ab") as file:
+        file.write(b"BQJ1 and no more")
+    before = contents(tmp_path / "live")
+    live = LiveGraph(tmp_path / "live", read_only=True)
+    assert live.version == 0 and journal.stat().st_size > ends[-1]
+    with pytest.raises(RunFailed, match="reading only"):
+        live.apply(inserting(("again", "r", "a")))
+    live.close()
+    assert contents(tmp_path / "live") == before
+    with pytest.raises(UnreadableFile, match="not a live graph"):
+        LiveGraph(tmp_path / "none", read_only=True)
+
+
+def contents(folder):
+    """What lies in a folder: the bytes and the time of change of each file."""
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import xml.etree.ElementTree as ET
 
 import pyoxigraph
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from biqe.answer.formats import patterns
-from biqe.errors import RequestRefused
-from biqe.serve.requests import choose_format
 from biqe.serve.results import ROWS, TRIPLES
 
 QUERY = "SELECT ?city WHERE { ?city :located_on :Rhine }"
@@ -399,58 +394,6 @@ def test_odd_names_come_back_as_they_were(odd, odd_kb):
         assert "<script>" not in text, form
 
 
-# Negotiation
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from([*ROWS.values(), "text/*", "application/*", "*/*", "image/png", "application/json"]),
-            st.sampled_from(["", ";q=1", ";q=0.5", ";q=0.1", ";q=0", ";q=nonsense", "; q=0.25 ; level=1"]),
-        ),
-        max_size=5,
-    )
-)
-def test_what_is_chosen_was_accepted(parts):
-    header = ", ".join(name + weight for name, weight in parts)
-    try:
-        chosen = choose_format(header, ROWS)
-    except RequestRefused as error:
-        assert error.status == 406
-        for name, weight in parts:
-            assert weight == ";q=0" or name == "image/png" or _shadowed(name, parts)
-        return
-    assert not parts or any(_covers(name, chosen) and weight != ";q=0" for name, weight in parts)
-
-
-def _covers(name: str, form: str) -> bool:
-    kind = ROWS[form].partition("/")[0]
-    return name in (ROWS[form], f"{kind}/*", "*/*") or (form == "json" and name == "application/json")
-
-
-def _shadowed(name: str, parts) -> bool:
-    """Whether all that a range covers is refused by a more specific one."""
-    covered = [form for form in ROWS if _covers(name, form)]
-    refused = [other for other, weight in parts if weight == ";q=0" and other != name]
-    return all(any(_covers(other, form) for other in refused) for form in covered)
-
-
-@pytest.mark.parametrize(
-    ("accept", "chosen"),
-    [
-        (None, "json"),
-        ("text/csv;q=0.5, text/tab-separated-values", "tsv"),
-        ("application/sparql-results+xml;q=0.9, */*;q=0.1", "xml"),
-        ("*/*, application/sparql-results+json;q=0", "xml"),
-        ("application/json", "json"),
-        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "xml"),
-        ("TEXT/CSV", "csv"),
-    ],
-)
-def test_weights_decide(accept, chosen):
-    assert choose_format(accept, ROWS) == chosen
-
-
 def test_a_json_answer_is_json_to_the_last_byte(odd):
     json.loads(odd.get("/sparql", params={"query": "SELECT * { ?s ?p ?o }"}).content)
 
@@ -595,33 +538,3 @@ def test_updates_that_are_refused_change_nothing(changing, path, request_, statu
     assert "/tmp" not in response.text and ".py" not in response.text
     assert changing.get("/api/graph").json()["version"] == before
     assert changing.get("/update").status_code == 405
-
-
-EVERYTHING = "SELECT ?city ?country WHERE { ?city :located_in ?country } ORDER BY ?city ?country"
-
-
-@pytest.mark.parametrize(
-    ("accepted", "is_packed"),
-    [("gzip", True), ("deflate, GZIP;q=0.5", True), ("*", True), ("identity", False), ("gzip;q=0, *", False)],
-)
-@pytest.mark.parametrize("mode", ["known", "both"])
-def test_long_answers_are_packed_for_those_who_can_read_it(atlas, accepted, is_packed, mode):
-    form = {"query": EVERYTHING, "mode": mode}
-    plain = atlas.post("/sparql", data=form, headers={"Accept-Encoding": "identity"})
-    assert "content-encoding" not in plain.headers and len(plain.content) > 100_000
-    with atlas.stream("POST", "/sparql", data=form, headers={"Accept-Encoding": accepted}) as response:
-        sent = b"".join(response.iter_raw())
-    assert (response.headers.get("content-encoding") == "gzip") == is_packed
-    assert (gzip.decompress(sent) if is_packed else sent) == plain.content
-    assert is_packed == (len(sent) < len(plain.content) / 5)
-    if is_packed:
-        assert "accept-encoding" in response.headers["vary"].lower()
-        assert int(response.headers.get("content-length", len(sent))) == len(sent)
-
-
-def test_short_answers_and_refusals_are_sent_as_they_are(atlas):
-    for query, status in (("ASK { :Bonn :located_on :Rhine }", 200), ("SELECT", 400)):
-        response = atlas.get("/sparql", params={"query": query}, headers={"Accept-Encoding": "gzip"})
-        assert response.status_code == status
-        assert "content-encoding" not in response.headers
-        assert response.json()

@@ -30,6 +30,7 @@ _FORMATS = {
     "rdfxml": RdfFormat.RDF_XML,
 }
 _CHUNK = 1 << 16
+_DECLARATION = re.compile(rb"<!\s*(?:DOCTYPE|ENTITY)", re.IGNORECASE)
 _ANONYMOUS = re.compile(r"[a-f][0-9a-f]{15,31}")
 """What the parser calls a node that has no label in the file: a random number, another one at every reading."""
 
@@ -40,13 +41,14 @@ def read_rdf(source: Source, into: Collector, *, scope: int = 0) -> None:
         for block in blocks(source.path, advance=into.advance):
             read_lines(source, block.data, into, scope=scope, line_of=(block.first_line - 1).__add__)
     else:
+        early_end = _check_xml(source.path) if source.format == "rdfxml" else None
         with Input(source.path, into.advance) as stream:
             read_lines(source, io.BufferedReader(stream, 1 << 20), into, scope=scope, line_of=lambda line: line)
-        if source.format == "rdfxml" and (line := _xml_early_end(source.path)) is not None:
+        if early_end is not None:
             # The RDF parser takes a document whose last tags are missing.
             raise BadLine(
                 source.path,
-                line,
+                early_end,
                 "the document ends before its last element is closed",
                 hint="fetch or write it again: its end is missing",
             )
@@ -211,14 +213,36 @@ class _OneByOne(io.RawIOBase):
         return data
 
 
-def _xml_early_end(path: Path) -> int | None:
-    """Line at which an XML document ends before its last element is closed; None where it does not."""
+def _check_xml(path: Path) -> int | None:
+    """Line at which an XML document ends before its last element is closed; None if it does not.
+
+    BadLine for a DOCTYPE: the entities that it declares can expand a file of some hundred bytes to more than fits into
+    memory, and the RDF parser expands them without a limit.
+    """
+
+    def refuse(line: int) -> BadLine:
+        return BadLine(
+            path,
+            line,
+            "a DOCTYPE is not read, because its entities can expand without end",
+            hint="write the entities out and drop it: xmllint --noent --dropdtd FILE",
+        )
+
+    def on_doctype(*_: object) -> None:
+        raise refuse(parser.CurrentLineNumber)
+
     parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = on_doctype
     try:
         with Input(path) as stream:
             while data := stream.read(1 << 20):
                 parser.Parse(data, False)
     except expat.ExpatError:
+        # The RDF parser reports the error, but it may read on where this one stops.
+        with Input(path) as stream:
+            for number, text in enumerate(io.BufferedReader(stream, 1 << 20), start=1):
+                if _DECLARATION.search(text):
+                    raise refuse(number) from None
         return None
     try:
         parser.Parse(b"", True)

@@ -97,13 +97,7 @@ class ExactService:
         self._process: subprocess.Popen[bytes] | None = None
         self._place = Path(tempfile.mkdtemp(prefix="biqe-exact-"))  # readable for this user only
         self.address = str(self._place / "socket")
-        if isinstance(source, Path):
-            self._source = [LIVE, str(source)]
-        else:
-            # The graph goes to the other process through a folder, whatever it was loaded from.
-            nothing = source.triples[:0]
-            graph_folder.save(Splits(source.vocabulary, source.triples, nothing, nothing), self._place / GRAPH)
-            self._source = [GRAPH, str(self._place / GRAPH)]
+        self._source = source
         self._memory = memory
 
     def start(self) -> None:
@@ -113,10 +107,17 @@ class ExactService:
                 return
             self._close()
             Path(self.address).unlink(missing_ok=True)
+            kind, folder = LIVE, self._source
+            if isinstance(folder, Graph):
+                # The graph goes to the other process through a folder, whatever it was loaded from.
+                graph, kind, folder = folder, GRAPH, self._place / GRAPH
+                nothing = graph.triples[:0]
+                if not folder.exists():
+                    graph_folder.save(Splits(graph.vocabulary, graph.triples, nothing, nothing), folder)
             # A process group of its own, so that it can kill all its children, but no session of its own: Linux divides
             # processor time among sessions first (autogroup), and children beside busy workers got hardly any.
             process = subprocess.Popen(
-                [sys.executable, "-m", "biqe.serve.exact_process", self.address, *self._source, str(self._memory)],
+                [sys.executable, "-m", "biqe.serve.exact_process", self.address, kind, folder, str(self._memory)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 process_group=0,

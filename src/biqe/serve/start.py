@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -124,7 +126,7 @@ def serve(
     from biqe.serve.workers import Supervisor, listen, preload
 
     allow_many_files()
-    with listen(config.host, config.port) as socket, _shared_metrics(config.workers):
+    with listen(config.host, config.port) as socket, _exit_on_sigterm(), _shared_metrics(config.workers):
         # Imported only now: prometheus_client reads the folder of shared metrics when it is imported.
         from biqe.serve.metrics_and_logs import new_log
 
@@ -211,6 +213,20 @@ def _work(
         proxy_headers=False,
         lifespan="on",
     )
+
+
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """Make SIGTERM an exception while the server starts, so that temporary folders are removed."""
+
+    def leave(*_: Any) -> None:
+        sys.exit(0)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

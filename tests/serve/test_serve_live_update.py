@@ -17,6 +17,13 @@ from biqe.serve.live import Changes, LiveGraph, Statement, Text, Upload
 
 LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 EX = "http://ex.org/"
+BOMB = (
+    b'<!DOCTYPE r [ <!ENTITY a0 "lollollol">'
+    + b"".join(b'<!ENTITY a%d "%s">' % (n, b"&a%d;" % (n - 1) * 20) for n in range(1, 10))
+    + b' ]><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:e="http://ex.org/">'
+    b'<rdf:Description rdf:about="http://ex.org/a"><e:p>&a9;</e:p></rdf:Description></rdf:RDF>'
+)
+"""A few hundred bytes of RDF/XML that expand to terabytes."""
 
 
 @pytest.fixture
@@ -243,6 +250,7 @@ def test_an_upload_may_be_a_file_and_packed(live, tmp_path):
         (b"Bonn\tnear\tMainz\nBonn\tnear\n", "tsv", BadLine),
         (f"<{EX}a> <{EX}p> <{EX}b> .\nnonsense\n".encode(), "nt", BadLine),
         (b"@prefix ex: <http://ex.org/> . ex:a ex:p", "turtle", BadLine),
+        (BOMB, "rdfxml", BadLine),
         (b"# nothing here\n", "tsv", EmptyResult),
         (b"", "tsv", BiqeError),
         (b"\xff\xfe\x00", "tsv", BiqeError),

@@ -1,0 +1,111 @@
+"""Threads take turns: the oldest work first, the model's thread last, nobody blocks the others."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from biqe.serve.gil_scheduler import GilScheduler
+
+
+def test_threads_run_in_order_and_the_models_thread_runs_last():
+    scheduler, order = GilScheduler(lease=60), []
+    entered, release = threading.Event(), threading.Event()
+
+    def hold():
+        with scheduler.running():
+            entered.set()
+            release.wait()
+
+    def take(name):
+        with scheduler.running():
+            order.append(name)
+
+    def last():
+        scheduler.acquire_last(lambda: False)
+        order.append("model")
+        scheduler.release()
+
+    threads = [threading.Thread(target=hold)]
+    threads[0].start()
+    entered.wait()
+    for target, arguments in ((last, ()), (take, ("first",)), (take, ("second",))):
+        thread = threading.Thread(target=target, args=arguments)
+        waiting = len(scheduler._queue) + (scheduler._last is not None)
+        thread.start()
+        threads.append(thread)
+        while len(scheduler._queue) + (scheduler._last is not None) == waiting:
+            time.sleep(0.001)
+    release.set()
+    for thread in threads:
+        thread.join()
+    assert order == ["first", "second", "model"]
+
+
+def test_the_oldest_work_runs_first():
+    scheduler, order = GilScheduler(lease=60), []
+    apart, back = threading.Event(), threading.Event()
+
+    def old():
+        with scheduler.running():
+            with scheduler.paused():
+                apart.set()
+                back.wait()
+            order.append("old")
+
+    def young():
+        with scheduler.running():
+            order.append("young")
+
+    threads = [threading.Thread(target=old), threading.Thread(target=young)]
+    threads[0].start()
+    apart.wait()
+    with scheduler.running():
+        threads[1].start()
+        while len(scheduler._queue) < 1:
+            time.sleep(0.001)
+        back.set()
+        while len(scheduler._queue) < 2:
+            time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert order == ["old", "young"]
+
+
+def test_a_thread_that_exceeds_its_lease_does_not_block_others():
+    scheduler, passed = GilScheduler(lease=0.01), threading.Event()
+    with scheduler.running():
+        threading.Thread(target=lambda: scheduler.running().__enter__() or passed.set()).start()
+        assert passed.wait(10)
+
+
+def test_a_place_in_the_queue_is_given_up():
+    class Gone(Exception):
+        pass
+
+    def gone():
+        raise Gone
+
+    scheduler = GilScheduler(lease=0.01)
+    holder = threading.Event()
+
+    def keep():
+        with scheduler.running():
+            holder.wait()
+
+    scheduler.lease = 60
+    thread = threading.Thread(target=keep)
+    thread.start()
+    scheduler.lease = 0.01
+    while not scheduler._running:
+        time.sleep(0.001)
+    scheduler._since = time.monotonic() + 3600  # so that nobody goes on beside it
+    with pytest.raises(Gone), scheduler.running(gone):
+        raise AssertionError
+    holder.set()
+    thread.join()
+    scheduler._since = 0.0
+    with scheduler.running():
+        assert scheduler._running == 1
