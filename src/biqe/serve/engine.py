@@ -215,9 +215,9 @@ class Engine:
 
         return await self._do(self._predicted, explained, deadline)
 
-    async def run(self, function: Callable[..., Result], *args: Any) -> Result:
+    async def run(self, function: Callable[..., Result], *args: Any, deadline: float | None = None) -> Result:
         """Any other blocking work."""
-        return await self._do(self._exact, lambda: function(*args), None)
+        return await self._do(self._exact, lambda: function(*args), deadline)
 
     async def update(self, operations: Any, *, deadline: float | None = None) -> Any:
         """Change the live graph; returns the receipt once the change is on disk."""
