@@ -94,9 +94,8 @@ class ServedKnowledgeBase(KnowledgeBase):
 
     @property
     def store(self) -> ExactStore:  # type: ignore[override]
-        """The exact store, in another process."""
-        assert self.engine is not None
-        return cast(ExactStore, self.engine.remote_store)
+        """The exact store in another process: the engine stands for it, with the one method that ``ask`` needs."""
+        return cast(ExactStore, self.engine)
 
     def predictor_of(self, model: str | None) -> Predictor:
         """The predictor, with its model behind the queue."""
@@ -124,17 +123,6 @@ class KnownTriples:
         self.literal_relations = view.literal_relations
 
 
-class RemoteStore:
-    """The exact store of an engine, for ``KnowledgeBase.ask`` in one of the engine's threads."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def query(self, text: str, **options: Any) -> Solutions | bool:
-        """As ``ExactStore.query``."""
-        return self._engine.query_store(text, **options)
-
-
 class Engine:
     """Answers for many callers at once, within limits."""
 
@@ -146,7 +134,7 @@ class Engine:
         self.config = config or EngineConfig()
         self.live = live
         self.loading = threading.RLock()
-        self.remote_store = RemoteStore(self)
+
         self._served = ServedKnowledgeBase.of(kb, self)
         self._view: View | None = None
         self._here = _CurrentRequest()
@@ -304,8 +292,8 @@ class Engine:
         seconds = self.config.seconds if deadline is None else min(deadline, self.config.seconds)
         return await lane.do(work, seconds, checked=checked)
 
-    def query_store(self, text: str, **options: Any) -> Solutions | bool:
-        """A query of the exact store, from a thread of the engine."""
+    def query(self, text: str, **options: Any) -> Solutions | bool:
+        """As ``ExactStore.query``, from a thread of the engine."""
         request = self._here.request
         assert request is not None
         with self._scheduler.paused():

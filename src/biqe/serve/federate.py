@@ -114,20 +114,14 @@ class _Finder:
             return None
         iri = at + 2 if self._is(at + 1, "SILENT") else at + 1
         if self._iri(iri).partition("?")[0] != PREDICT:
-            raise syntax_error(
-                self.scanned,
-                self.words[at].start,
-                f"SERVICE is supported for <{PREDICT}> only",
-                hint=f"no other server is asked; <{PREDICT}> asks the model of this server",
-            )
+            hint = f"no other server is asked; <{PREDICT}> asks the model of this server"
+            raise self._error(at, f"SERVICE is supported for <{PREDICT}> only", hint)
         if iri + 1 >= len(self.words) or self.words[iri + 1].text != "{":
-            raise syntax_error(
-                self.scanned,
-                self.words[iri].start,
-                "a predict block needs braces",
-                hint=f"write SERVICE <{PREDICT}> {{ ... }}",
-            )
+            raise self._error(iri, "a predict block needs braces", f"write SERVICE <{PREDICT}> {{ ... }}")
         return iri, iri + 1
+
+    def _error(self, at: int, message: str, hint: str | None = None) -> SparqlSyntax:
+        return syntax_error(self.scanned, self.words[at].start, message, hint=hint)
 
     def _iri(self, at: int) -> str:
         """The IRI of a word; '' if it is none."""
@@ -147,18 +141,14 @@ class _Finder:
                 waiting.pop()
                 if not waiting:
                     return place
-        raise syntax_error(self.scanned, self.words[at].start, f"this {self.words[at].text} is never closed")
+        raise self._error(at, f"this {self.words[at].text} is never closed")
 
     def _block(self, service: int, iri: int, brace: int, end: int) -> PredictBlock:
         inside = range(brace + 1, end)
         for at in inside:
             if self._is(at, "SERVICE"):
-                raise syntax_error(
-                    self.scanned,
-                    self.words[at].start,
-                    "a predict block must not contain another SERVICE",
-                    hint="write the two blocks one after the other",
-                )
+                hint = "write the two blocks one after the other"
+                raise self._error(at, "a predict block must not contain another SERVICE", hint)
         renamed, binds = self._renamed(inside)
         extra = dict(renamed)
         mentioned = {word.text[1:] for word in self.words if word.kind == "variable"}
@@ -211,7 +201,7 @@ class _Finder:
         prologue_end = self.words[first].start
         own = [self.words[at] for at in inside if at not in without]
         if not own:
-            raise syntax_error(self.scanned, self.words[inside.start - 1].start, "this predict block has no pattern")
+            raise self._error(inside.start - 1, "this predict block has no pattern")
         is_select = own[0].text.upper() == "SELECT"
         if is_select:
             own = list(_without_names(own, names))
@@ -238,18 +228,11 @@ class _Finder:
         options: dict[str, Any] = {"mode": "both"}
         for name, value in parse_qsl(self._iri(iri).partition("?")[2], keep_blank_values=True):
             if name not in OPTIONS:
-                raise syntax_error(
-                    self.scanned,
-                    self.words[iri].start,
-                    f"a predict block has no option {name!r}",
-                    hint=f"it has {', '.join(OPTIONS)}",
-                )
+                raise self._error(iri, f"a predict block has no option {name!r}", f"it has {', '.join(OPTIONS)}")
             try:
                 options[name.replace("-", "_")] = OPTIONS[name](value)
             except ValueError:
-                raise syntax_error(
-                    self.scanned, self.words[iri].start, f"{name!r} of a predict block must be a number. Got {value!r}"
-                ) from None
+                raise self._error(iri, f"{name!r} of a predict block must be a number. Got {value!r}") from None
         return options
 
     def _runs(self, places: Sequence[int]) -> Iterator[tuple[int, int]]:

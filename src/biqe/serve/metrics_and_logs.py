@@ -15,6 +15,7 @@ import re
 import secrets
 import sys
 import time
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -86,33 +87,18 @@ class Metrics:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        registry = self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "biqe_requests", "Requests that were answered", ["path", "method", "status"], registry=registry
-        )
-        self.seconds = Histogram(
-            "biqe_request_seconds",
-            "Time from a request's first byte to its answer's last",
-            ["path", "mode"],
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self.running = Gauge(
-            "biqe_requests_running", "Requests that are being answered", registry=registry, multiprocess_mode="livesum"
-        )
-        self.errors = Counter(
-            "biqe_errors", "Requests that ended in an error, by its kind", ["type"], registry=registry
-        )
-        self.rows = Counter("biqe_rows", "Rows that went out", ["mode"], registry=registry)
-        self.model = Gauge(
-            "biqe_model_info",
-            "1 for the model that predicts",
-            ["model", "graph"],
-            registry=registry,
-            multiprocess_mode="max",
-        )
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry, buckets=SECONDS)
+        self.requests = counter("biqe_requests", "Requests", ["path", "method", "status"])
+        self.errors = counter("biqe_errors", "Requests that ended in an error", ["type"])
+        self.rows = counter("biqe_rows", "Rows sent", ["mode"])
+        self.seconds = histogram("biqe_request_seconds", "Time from first to last byte of a request", ["path", "mode"])
+        self.running = gauge("biqe_requests_running", "Requests being answered", multiprocess_mode="livesum")
+        model = gauge("biqe_model_info", "The model that predicts", ["model", "graph"], multiprocess_mode="max")
         self.of_engine: dict[str, Gauge] = {}
-        self.model.labels(next(iter(engine.kb.models), "none"), Path(engine.kb.name).name).set(1)
+        model.labels(next(iter(engine.kb.models), "none"), Path(engine.kb.name).name).set(1)
 
     def refresh(self) -> None:
         """Copy the engine's statistics: its queue, its batches."""

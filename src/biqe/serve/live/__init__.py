@@ -19,7 +19,6 @@ versions          the versions that a process holds: views, and one pyoxigraph s
 from biqe.serve.live.changes import Changes, Receipt, Statement, Text
 from biqe.serve.live.generations import is_live_folder
 from biqe.serve.live.live_graph import LiveConfig, LiveGraph
-from biqe.serve.live.update import Update
 from biqe.serve.live.upload import Upload
 from biqe.serve.live.versions import View
 
@@ -30,7 +29,6 @@ __all__ = [
     "Receipt",
     "Statement",
     "Text",
-    "Update",
     "Upload",
     "View",
     "is_live_folder",

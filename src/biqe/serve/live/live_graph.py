@@ -14,7 +14,7 @@ from biqe.errors import BiqeError, InvalidOption, RunFailed, UnreadableFile
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.serve.live import generations
 from biqe.serve.live.changes import Changes, Receipt, Text, check_statements, decode, encode
-from biqe.serve.live.update import Ask, Update
+from biqe.serve.live.update import Ask, update_steps
 from biqe.serve.live.upload import Upload
 from biqe.serve.live.versions import History, View
 
@@ -104,15 +104,13 @@ class LiveGraph:
                 self._view = View(self._history)
             return self._view
 
-    def apply(self, update: str | Update | Upload | Changes | Sequence[Changes], *, ask: Ask | None = None) -> Receipt:
+    def apply(self, update: str | Upload | Changes | Sequence[Changes], *, ask: Ask | None = None) -> Receipt:
         """Make an update completely or not at all: a SPARQL Update, an uploaded file, or changes in names.
 
         It is on disk when the receipt is returned. An update without effect makes no new version. ``ask`` evaluates
         the WHERE parts; by default this process does.
         """
         start = time.monotonic()
-        if isinstance(update, str):
-            update = Update(update)
         uploaded = update.read() if isinstance(update, Upload) else None  # before the lock is taken: it may take long
         with self._writing():
             view = self.snapshot()
@@ -124,8 +122,8 @@ class LiveGraph:
 
             if uploaded is not None:
                 steps, counts = uploaded.steps(view.version + 1, is_taken), uploaded.counts
-            elif isinstance(update, Update):
-                steps = update.steps(view, self.prefixes, is_taken, ask)
+            elif isinstance(update, str):
+                steps = update_steps(update, view, self.prefixes, is_taken, ask)
             else:
                 steps = [update] if isinstance(update, Changes) else list(update)  # type: ignore[arg-type]
             for step in steps:

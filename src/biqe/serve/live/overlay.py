@@ -23,29 +23,15 @@ MANY = 2_000
 Triple = tuple[int, int, int]
 
 
-class _Rows:
-    """Sorted triples as a sequence, for ``bisect``."""
-
-    def __init__(self, triples: Triples) -> None:
-        self._triples = triples
-
-    def __len__(self) -> int:
-        return len(self._triples)
-
-    def __getitem__(self, place: int) -> Triple:
-        subject, relation, object_ = self._triples[place].tolist()
-        return subject, relation, object_
-
-
 def place_of(triples: Triples, triple: Triple) -> int:
     """Position of a triple among sorted ones, or where it would be inserted."""
-    return bisect_left(_Rows(triples), triple)
+    return bisect_left(range(len(triples)), triple, key=lambda place: tuple(triples[place].tolist()))
 
 
 def holds(triples: Triples, triple: Triple) -> bool:
     """Whether sorted triples contain this one."""
     place = place_of(triples, triple)
-    return place < len(triples) and _Rows(triples)[place] == triple
+    return place < len(triples) and tuple(triples[place].tolist()) == triple
 
 
 def patched(graph: Graph, vocabulary: Vocabulary, inserted: Triples, deleted: Triples) -> Graph:
@@ -69,14 +55,10 @@ def patched(graph: Graph, vocabulary: Vocabulary, inserted: Triples, deleted: Tr
 
 def _patched_rows(triples: Triples, inserted: Triples, deleted: Triples) -> Triples:
     if len(deleted):
-        triples = np.delete(triples, [place_of(triples, row) for row in _tuples(deleted)], axis=0)
+        triples = np.delete(triples, [place_of(triples, tuple(row)) for row in deleted.tolist()], axis=0)
     if len(inserted):
-        triples = np.insert(triples, [place_of(triples, row) for row in _tuples(inserted)], inserted, axis=0)
+        triples = np.insert(triples, [place_of(triples, tuple(row)) for row in inserted.tolist()], inserted, axis=0)
     return triples
-
-
-def _tuples(rows: Triples) -> list[Triple]:
-    return [(subject, relation, object_) for subject, relation, object_ in rows.tolist()]
 
 
 def _patched_index(index: Index, inserted: Triples, deleted: Triples, entities: int, relations: int) -> Index:

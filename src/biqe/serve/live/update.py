@@ -60,34 +60,31 @@ class Operation:
     """None for INSERT DATA and DELETE DATA."""
 
 
-@dataclass(frozen=True)
-class Update:
-    """A text of SPARQL Update."""
+def update_steps(
+    update: str, view: View, prefixes: Mapping[str, str], is_taken: Callable[[str], bool], ask: Ask | None = None
+) -> list[Changes]:
+    """What each operation of a SPARQL Update deletes and inserts. SparqlSyntax for what is not supported.
 
-    text: str
+    ``is_taken`` tells whether the graph has an entity of that name.
+    """
+    from pyoxigraph import Store
 
-    def steps(
-        self, view: View, prefixes: Mapping[str, str], is_taken: Callable[[str], bool], ask: Ask | None = None
-    ) -> list[Changes]:
-        """What each operation deletes and inserts. SparqlSyntax for operations that are not supported."""
-        from pyoxigraph import Store
-
-        blank = BlankNames(view.version + 1, is_taken)
-        steps: list[Changes] = []
-        renamed = _Renamed(self.text, prefixes, view.vocabulary)
-        refuse_undeclared(renamed.scanned, prefixes)
-        for operation in operations(renamed):
-            parts: list[tuple[Statement, ...]] = []
-            for template in (operation.deleted, operation.inserted):
-                if template is None:
-                    parts.append(())
-                    continue
-                text = f"{operation.prologue} CONSTRUCT {template} WHERE {operation.where or '{}'}"
-                # INSERT DATA and DELETE DATA do not depend on the graph.
-                found: Any = Store().query(text) if operation.where is None else (ask or view.ask_after)(steps, text)
-                parts.append(_statements(found, blank, is_taken))
-            steps.append(Changes(*parts))
-        return steps
+    blank = BlankNames(view.version + 1, is_taken)
+    steps: list[Changes] = []
+    renamed = _Renamed(update, prefixes, view.vocabulary)
+    refuse_undeclared(renamed.scanned, prefixes)
+    for operation in operations(renamed):
+        parts: list[tuple[Statement, ...]] = []
+        for template in (operation.deleted, operation.inserted):
+            if template is None:
+                parts.append(())
+                continue
+            text = f"{operation.prologue} CONSTRUCT {template} WHERE {operation.where or '{}'}"
+            # INSERT DATA and DELETE DATA do not depend on the graph.
+            found: Any = Store().query(text) if operation.where is None else (ask or view.ask_after)(steps, text)
+            parts.append(_statements(found, blank, is_taken))
+        steps.append(Changes(*parts))
+    return steps
 
 
 def _statements(found: Iterable[Any], blank: BlankNames, is_taken: Callable[[str], bool]) -> tuple[Statement, ...]:
