@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from biqe.exact.adjacency import adjacency
 from biqe.exact.answers import answers, tuples
 from biqe.exact.filters import Filters, columns_of
-from biqe.exact.table import join_table
+from biqe.exact.numpy_join import numpy_join
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import BoundQuery
 
@@ -32,7 +32,7 @@ FEW = 16
 Rows = NDArray[np.int32]
 
 
-def passing(
+def filtered_rows(
     graph: Graph, query: BoundQuery, filters: Filters, width: int, *, limit: int, judged: int = JUDGED
 ) -> tuple[Rows, bool]:
     """(n, targets) matches that pass, sorted, one for each different row of the first ``width`` targets; and whether
@@ -72,7 +72,7 @@ class _Search:
         if not free or free[0] >= self.width:  # every selected variable is fixed: one match is enough
             if self._judge(tuples(self.graph, query, limit=FIRST), pinned, free, most=1) or not free:
                 return
-        rows = join_table(adjacency(self.graph), query, query.targets, LISTED, self.allowed)
+        rows = numpy_join(adjacency(self.graph), query, query.targets, LISTED, self.allowed)
         if rows is not None:
             self._judge(rows, pinned, free)
             return

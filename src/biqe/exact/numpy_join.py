@@ -21,7 +21,7 @@ CAP = 200_000
 Column = NDArray[np.int32]
 
 
-def join_table(
+def numpy_join(
     adjacency: Adjacency,
     query: BoundQuery,
     targets: tuple[int, ...],
