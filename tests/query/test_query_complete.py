@@ -13,7 +13,7 @@ from biqe.graph.labels import Aliases
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bind_question import bind_question
 from biqe.query.complete import KEYWORDS, begins_clause, complete, complete_as_typed, is_finished, with_clauses
-from biqe.query.expression import Matches, NameOf, OneOf, variables
+from biqe.query.question import Matches, NameOf, OneOf, variables
 from biqe.query.sparql import parse_question
 
 TOWN = Vocabulary(

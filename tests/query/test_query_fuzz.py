@@ -137,7 +137,7 @@ def check(text: str) -> str:
 
 @pytest.fixture(autouse=True, scope="module")
 def _loaded() -> None:
-    parse_question(SEEDS[-2])  # loading rdflib is not part of the time of a query
+    parse_question(SEEDS[-2])  # loading pyarrow, for its regular expression, is not part of the time of a query
 
 
 def mutated(rng: random.Random, seeds: tuple[str, ...]) -> str:

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.errors import SparqlSyntax
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.ast import Entity, Variable
 from biqe.query.bound import BoundQuery
-from biqe.query.expression import AllOf, AnyOf, Compare, Condition, Holds, IsIri, Matches, NameOf, Not, OneOf, Operand
-from biqe.query.expression import variables as variables_of
-from biqe.query.regex import HINT, as_re2, fault
+from biqe.query.conditions import as_re2
+from biqe.query.question import AllOf, AnyOf, Compare, Condition, Holds, IsIri, Matches, NameOf, Not, OneOf, Operand
+from biqe.query.question import variables as variables_of
 
 Columns = Mapping[str, NDArray[np.integer]]
 """Entity ids by variable; all of one length."""
@@ -36,8 +35,6 @@ class Filters:
         self.conditions = tuple(conditions)
         self._vocabulary = vocabulary
         self._last: tuple[NDArray[np.integer], tuple[_Texts, _Texts]] | None = None
-        for condition in self.conditions:
-            self._compile(condition)
 
     def passes(self, columns: Columns, count: int) -> Passed:
         """(count,) whether each row passes all conditions."""
@@ -101,7 +98,7 @@ class Filters:
         if isinstance(condition, Compare):
             passed = self._compared(condition.left, condition.operator, condition.right, columns, count)
             return passed & has_text, ~passed & has_text
-        term = condition.term if isinstance(condition, IsIri) else condition.text
+        term = condition.text
         of = self._judge(condition)
         passed = self._by_entity(self._ids(term.term if isinstance(term, NameOf) else term, columns, count), of)
         return passed & has_text, ~passed & has_text
@@ -111,7 +108,7 @@ class Filters:
         if isinstance(condition, Compare):
             operands: tuple[Operand, ...] = (condition.left, condition.right)
         else:
-            operands = (condition.term if isinstance(condition, IsIri) else condition.text,)
+            operands = (condition.text,)
         named = [operand.term for operand in operands if isinstance(operand, NameOf)]
         return [self._by_entity(self._ids(term, columns, count), self._are_blank) for term in named]
 
@@ -163,16 +160,6 @@ class Filters:
             names = _Texts([vocabulary.entities[entity] for entity in entities])
             self._last = ids, (names, _Texts([vocabulary.label(entity) for entity in entities]))
         return self._last[1]
-
-    def _compile(self, condition: Condition) -> None:
-        """Refuse a regular expression that cannot be read before any row is looked at."""
-        if isinstance(condition, AllOf | AnyOf):
-            for part in condition.parts:
-                self._compile(part)
-        elif isinstance(condition, Not):
-            self._compile(condition.part)
-        elif isinstance(condition, Matches) and (reason := fault(condition.pattern, condition.flags)):
-            raise SparqlSyntax(reason, hint=HINT)
 
 
 def columns_of(query: BoundQuery, rows: NDArray[np.integer]) -> dict[str, NDArray[np.integer]]:
