@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from biqe.errors import InvalidOption, TooManyPaths, UnsupportedQuery
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.dag import analyse
+from biqe.query.dag import analyse, count_paths, paths
 from biqe.query.orient import orient
-from biqe.query.paths import count_paths, paths
 from biqe.query.queryset import QuerySet
 from biqe.query.shapes import SHAPES, shape_of
 from biqe.query.tokens import ENTITY, MASK, RELATION, tokens
@@ -96,8 +95,6 @@ def test_order_and_depths(query: BoundQuery) -> None:
                 end = query.edges[edge][2]
                 longest[end] = max(longest[end], length)
     assert list(dag.depths) == longest
-    pairs = {(a, b) for a in query.targets for b in query.targets if a != b and longest[a] == longest[b]}
-    assert pairs == {(a, b) for group in dag.equal_depth_targets for a in group for b in group if a != b}
 
 
 @given(queries())
@@ -115,7 +112,7 @@ def test_connected_and_tree(query: BoundQuery) -> None:
 def test_cyclic_queries_are_analysed_without_order() -> None:
     dag = analyse(BoundQuery((A, TARGET, TARGET), ((0, 0, 1), (1, 0, 2), (2, 1, 1)), (1, 2)))
     assert not dag.is_acyclic and dag.is_connected and not dag.is_tree
-    assert dag.order == dag.depths == dag.equal_depth_targets == ()
+    assert dag.order == dag.depths == ()
     assert dag.roots == (0,) and dag.leaves == ()
     assert dag.descendants[1] == {1, 2}
 
@@ -127,7 +124,6 @@ def test_roles_of_the_mined_shape() -> None:
     )
     dag = analyse(query)
     assert dag.roles == ("tail", "intersection", "branch", "branch")
-    assert dag.equal_depth_targets == ((3, 1),)
     assert dag.is_tree
 
 
@@ -363,7 +359,6 @@ def test_twins_are_targets_that_the_papers_encoding_confuses() -> None:
     assert tokens(query).twins == ((1, 3),)
     # equal depth from the roots, but different distance to the end: no confusion
     query = BoundQuery((A, TARGET, TARGET, B, TARGET), ((0, 0, 1), (1, 1, 2), (3, 0, 4), (4, 1, 1)), (1, 2, 4))
-    assert analyse(query).equal_depth_targets == ()
     assert tokens(query).twins == ()
     # one target on two paths at one position, another on one path at the same position: averages agree
     query = BoundQuery((A, TARGET, TARGET, B), ((0, 0, 1), (0, 1, 2), (3, 0, 1)), (1, 2))

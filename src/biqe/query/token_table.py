@@ -17,14 +17,12 @@ from numpy.typing import NDArray
 
 from biqe.errors import TooManyPaths, UnsupportedQuery
 from biqe.query.bound import TARGET, BoundQuery
-from biqe.query.dag import analyse
+from biqe.query.dag import PATH_CAP
 from biqe.query.queryset import QuerySet
 from biqe.query.tokens import tokens
 
 MASK = 0
 FIRST_ENTITY = 1
-PATH_CAP = 64
-"""Root-to-leaf paths of one query; beyond it the number of tokens explodes."""
 
 COMPILED_FROM = 256
 """Sets of this size and larger go through compiled kernels; below it, loading them costs more than they save."""
@@ -66,10 +64,11 @@ def token_table(
 ) -> TokenTable:
     """Tokens of every query. Cyclic queries and those over ``path_cap`` paths are refused, by number.
 
-    ``compiled`` chooses the road, where None by size and by whether the kernels are at hand; the result is the same.
+    ``compiled`` says whether to use the compiled kernels; by default they are used for large sets, and where they are
+    loaded already. The result is the same.
     """
     if compiled is None:
-        # A first question does not wait for kernels to load; a server, which has them, does not go the slow road.
+        # A first question does not wait for the kernels to load.
         compiled = len(queries) >= COMPILED_FROM or "biqe.query.token_kernels" in sys.modules
     return (_compiled if compiled else _plain)(queries, entities, path_cap)
 
@@ -82,7 +81,7 @@ def _plain(queries: QuerySet, entities: int, path_cap: int) -> TokenTable:
         shape = tuple(np.minimum(nodes, 0).tolist()), tuple(map(tuple, edges[:, ::2].tolist()))
         try:
             part = _layout(*shape, path_cap)
-        except _Cyclic:
+        except UnsupportedQuery:
             raise _refused_cycle(_which(queries, row)) from None
         except TooManyPaths:
             raise _refused_paths(_which(queries, row), path_cap) from None
@@ -96,10 +95,6 @@ def _plain(queries: QuerySet, entities: int, path_cap: int) -> TokenTable:
     kinds = (np.int32, np.int16, np.int16, np.int16, np.int32)
     columns = [np.concatenate(column) for column in (tokens_, *zip(*parts, strict=True))]
     return TokenTable(offsets, *(column.astype(kind) for column, kind in zip(columns, kinds, strict=True)))
-
-
-class _Cyclic(Exception):
-    """A query has a cycle."""
 
 
 class _Layout(NamedTuple):
@@ -116,8 +111,6 @@ def _layout(nodes: tuple[int, ...], edges: tuple[tuple[int, int], ...], path_cap
     """Where the tokens of a query stand. ``nodes`` are TARGET, HIDDEN, or 0 for a constant; ``edges`` join them."""
     targets = tuple(node for node, value in enumerate(nodes) if value == TARGET)
     query = BoundQuery(nodes, tuple((subject, 0, object_) for subject, object_ in edges), targets)
-    if not analyse(query).is_acyclic:
-        raise _Cyclic
     found = tokens(query, cap=path_cap)
     number = {node: place for place, node in enumerate(targets)}
     numbers = [number.get(element, -1) for element in found.elements]

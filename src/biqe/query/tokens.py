@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.paths import PATH_CAP, paths
+from biqe.query.dag import PATH_CAP, paths
 
 MASK, ENTITY, RELATION = "mask", "entity", "relation"
 
