@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from biqe.errors import BadLine, EmptyResult, UnreadableFile
-from biqe.graph.prefixes import choose_prefixes, namespace_of
-from biqe.graph.read import ReadGraph, read_graph
+from biqe.graph.read import ReadGraph, choose_prefixes, read_graph
+from biqe.graph.search import namespace_of
 from biqe.graph.vocabulary import Vocabulary
 
 File = Callable[[str, str | bytes], Path]

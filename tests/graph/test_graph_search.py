@@ -12,7 +12,7 @@ from biqe.errors import InvalidOption, UnknownName
 from biqe.graph import folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.labels import Labels
-from biqe.graph.search import find, local_name
+from biqe.graph.search import find, find_relations, fold, local_name
 from biqe.graph.statistics import statistics, unseen_entities
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
@@ -34,6 +34,18 @@ def test_an_iri_counts_by_its_local_name() -> None:
     assert local_name("http://e/a#b") == "b"
 
 
+def test_case_and_accents_do_not_matter() -> None:
+    vocabulary = Vocabulary(["Ein Café", "Lodz", "Cafeteria"], ["sur_le_Rhône", "Spielt in", "r"], {1: "Łódź"})
+    assert [item.name for item in find(vocabulary, "cafe")] == ["Cafeteria", "Ein Café"]
+    assert [item.name for item in find(vocabulary, "CAFÉ")] == ["Cafeteria", "Ein Café"]
+    assert [item.entity for item in find(vocabulary, "ódz")] == [1]
+    assert find_relations(vocabulary, "sur le rhone") == find_relations(vocabulary, "RHÔNE") == [0]
+    assert find_relations(vocabulary, "spielt_in") == [1]
+    assert find_relations(vocabulary, "nothing") == []
+    with pytest.raises(InvalidOption):
+        find_relations(vocabulary, " ")
+
+
 @pytest.mark.parametrize(("text", "limit"), [("", 10), ("  ", 10), ("x", 0)])
 def test_nothing_to_look_for(text: str, limit: int) -> None:
     with pytest.raises(InvalidOption):
@@ -47,13 +59,12 @@ LETTERS = st.text("aAbßKſkéÉİ", min_size=1, max_size=4)
 def test_same_as_looking_at_every_name(names: list[str], labels: dict[int, str], text: str, packed: bool) -> None:
     labels = {entity: label for entity, label in labels.items() if entity < len(names)}
     vocabulary = Vocabulary(names, ["r"], Labels.of(labels) if packed else labels)
-    wanted = text.casefold()
+    wanted = fold(text)
 
     def rank(entity: int) -> tuple[int, int] | None:
-        forms = [form for form in (names[entity], labels.get(entity)) if form is not None and wanted in form.casefold()]
+        forms = [form for form in (names[entity], labels.get(entity)) if form is not None and wanted in fold(form)]
         ranks = [
-            (0 if form.casefold() == wanted else 1 if form.casefold().startswith(wanted) else 2, len(form))
-            for form in forms
+            (0 if fold(form) == wanted else 1 if fold(form).startswith(wanted) else 2, len(form)) for form in forms
         ]
         return min(ranks, default=None)
 

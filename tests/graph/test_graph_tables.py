@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biqe.errors import BadLine, BiqeError, InvalidOption, UnreadableFile
+from biqe.errors import BadLine, BiqeError, EmptyResult, InvalidOption, UnreadableFile
 from biqe.graph.read import ReadGraph, read_graph
 
 File = Callable[[str, str | bytes], Path]
@@ -71,6 +71,8 @@ HEADER_ROWS = [
     "Head rel Tail",
     "subject predicate object",
     "Subject Relation Object",
+    "Subject Property Value",
+    "head predicate target",
 ]
 
 
@@ -89,10 +91,11 @@ def test_a_header_is_told_from_facts_in_every_table(file: File, name: str, heade
         graph = read_graph([path], fast=fast)
         assert named(graph) == {("Rhine", "flows_through", "Germany")}
         assert graph.counts.ignored_columns == ["note"]
+        assert graph.counts.headers == ([] if name == "g.parquet" else [f"{name}: {', '.join(columns)}"])
 
 
-@pytest.mark.parametrize("row", ["head relation object", "s r t", "source p to", "h h t", "relation target sources"])
-def test_names_of_different_headers_are_a_fact(file: File, row: str) -> None:
+@pytest.mark.parametrize("row", ["s r t", "source p to", "h h t", "relation target sources", "head subject object"])
+def test_words_that_make_no_header_are_a_fact(file: File, row: str) -> None:
     assert named(read_graph([file("g.tsv", row.replace(" ", "\t"))])) == {tuple(row.split())}
 
 
@@ -296,6 +299,52 @@ def test_bad_lines_are_named(file: File, name: str, content: str | bytes, line: 
         read_graph([path], fast=fast)
     assert caught.value.line == line
     assert str(path) in str(caught.value)
+
+
+GOOD_AND_BAD = {
+    "g.tsv": (b"a\tr\tb\nnonsense\nb\tr\t\xff\n\tr\tb\na\rb\tr\tb\nb\tr\tc\n", [2, 3, 4, 5]),
+    "g.csv": (b'a,r,b\nb,r\n"x"y,r,b\n"a\nc",r,b\nb\0,r,b\nb,r,c\n', [2, 3, 4, 6]),
+    "g.nt": (
+        b"<http://e/a> <http://e/r> <http://e/b> .\n<http://e/a> <http://e/r>\n<relative> <http://e/r> <http://e/b> .\n"
+        b'<http://e/a> <http://e/r> "\xff" .\n<http://e/a> <http://e/r> "open .\n'
+        b"<http://e/" + b"x" * 70_000 + b"> <http://e/r> <http://e/b> .\n<http://e/b> <http://e/r> <http://e/c> .\n",
+        [2, 3, 4, 5, None],
+    ),
+    "g.nq": (
+        b"<http://e/a> <http://e/r> <http://e/b> <http://e/g> .\n<http://e/a> <http://e/r> <http://e/b>\n"
+        b"<http://e/b> <http://e/r> <http://e/c> .\n",
+        [2],
+    ),
+}
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("name", GOOD_AND_BAD)
+def test_bad_lines_can_be_skipped(file: File, name: str, fast: bool) -> None:
+    content, lines = GOOD_AND_BAD[name]
+    path = file(name, content)
+    with pytest.raises(UnreadableFile):
+        read_graph([path], fast=fast)
+    graph = read_graph([path], fast=fast, skip_bad=True)
+    assert {(s[-1], r[-1], o[-1]) for s, r, o in named(graph)} == {("a", "r", "b"), ("b", "r", "c")}
+    assert graph.counts.bad_lines == len(lines)
+    messages = sorted(graph.counts.bad_line_messages)
+    assert all(any(f", line {line}:" in text for text in messages) for line in lines if line is not None), messages
+
+
+def test_of_many_bad_lines_the_first_are_told(file: File) -> None:
+    graph = read_graph([file("g.tsv", "a\tr\tb\n" + "bad\n" * 1_000)], skip_bad=True)
+    assert (graph.counts.bad_lines, len(graph.counts.bad_line_messages)) == (1_000, 5)
+    with pytest.raises(EmptyResult):
+        read_graph([file("h.tsv", "bad\n" * 10)], skip_bad=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("g.csv", 'a,r,b\n"a,r,b\nb,r,a\n'), ("g.ttl", "<http://e/a> <http://e/r> .")]
+)
+def test_what_cannot_be_skipped_is_an_error_all_the_same(file: File, name: str, content: str) -> None:
+    with pytest.raises(BadLine):
+        read_graph([file(name, content)], skip_bad=True)
 
 
 def test_over_long_line(file: File) -> None:

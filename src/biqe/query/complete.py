@@ -14,9 +14,10 @@ from urllib.parse import unquote
 import numpy as np
 
 from biqe.graph.labels import Aliases
-from biqe.graph.search import find, local_name
+from biqe.graph.search import find, fold, local_name
 from biqe.graph.vocabulary import Names, Vocabulary
 from biqe.query.ast import is_absolute, written
+from biqe.query.names import abbreviated
 from biqe.query.scan import Word, scan
 
 KEYWORDS = (
@@ -25,7 +26,6 @@ KEYWORDS = (
 ).split()
 CLAUSES = ("GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "VALUES")
 """First words of what may follow the closing brace of a query, in an order that SPARQL allows."""
-_LOCAL = re.compile(r"[\w][\w\-]*(?:\.[\w\-]+)*")
 _STEPS = re.compile(r"(?:<[^<>]*>|\\.|[^<\\])*[/|^!=]")
 """A word up to its last sign of a path or comparison; such a sign within an IRI, or escaped, is part of a name."""
 
@@ -91,7 +91,7 @@ def _finished(word: str, names: Callable[[str, str], Iterable[str]], prefixes: M
     prefix, colon, begun = word.partition(":")
     if colon and prefix in prefixes:
         namespace = prefixes[prefix] if is_absolute(prefixes[prefix]) else ""
-        return list(dict.fromkeys(_short(name, prefix, namespace) for name in names(begun, namespace)))
+        return list(dict.fromkeys(abbreviated(name, {prefix: namespace}) for name in names(begun, namespace)))
     words = [keyword for keyword in KEYWORDS if word and keyword.startswith(word.upper())]
     return words + [f"{name}:" for name in sorted(prefixes) if name and word and name.startswith(word)]
 
@@ -105,8 +105,9 @@ def _beginning(names: Names, start: bytes) -> Iterator[str]:
 
 
 def _names(vocabulary: Vocabulary, begun: str, namespace: str, limit: int) -> Iterator[str]:
-    """Relations, then entities, of the namespace, whose local name or any label begins so, whatever its capitals."""
-    folded = begun.casefold()
+    """Relations, then entities, of the namespace, whose local name or any label begins so, whatever its case
+    and accents."""
+    folded = fold(begun)
     for name in _starting(vocabulary.relations, namespace):
         if _begins(name, namespace, folded):
             yield name
@@ -118,9 +119,7 @@ def _names(vocabulary: Vocabulary, begun: str, namespace: str, limit: int) -> It
     begin = (
         entity.name
         for entity in found
-        if _begins(entity.name, namespace, folded)
-        or entity.label.casefold().startswith(folded)
-        or entity.entity in also
+        if _begins(entity.name, namespace, folded) or fold(entity.label).startswith(folded) or entity.entity in also
     )
     yield from islice(begin, limit)
 
@@ -134,7 +133,7 @@ def _with_alias(vocabulary: Vocabulary, entities: Sequence[int], folded: str) ->
     else:
         pairs = aliases
     wanted = set(entities)
-    return {entity for entity, text in pairs if entity in wanted and text.casefold().startswith(folded)}
+    return {entity for entity, text in pairs if entity in wanted and fold(text).startswith(folded)}
 
 
 def _starting(names: Names, namespace: str) -> Iterator[str]:
@@ -142,12 +141,7 @@ def _starting(names: Names, namespace: str) -> Iterator[str]:
 
 
 def _begins(name: str, namespace: str, folded: str) -> bool:
-    return any(form.casefold().startswith(folded) for form in (name[len(namespace) :], local_name(name)))
-
-
-def _short(name: str, prefix: str, namespace: str) -> str:
-    local = name[len(namespace) :]
-    return f"{prefix}:{local}" if _LOCAL.fullmatch(local) else written(name)
+    return any(fold(form).startswith(folded) for form in (name[len(namespace) :], local_name(name)))
 
 
 # The end of a query, and beyond

@@ -6,14 +6,32 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote, urljoin
 
-from biqe.query.ast import is_absolute
-from biqe.query.scan import Scan, Word
+from biqe.query.ast import is_absolute, written
+from biqe.query.scan import Scan, Word, scan
 from biqe.query.subset import shown, syntax_error
 
 PLAIN = "urn:biqe:name:"
 """Namespace that stands for names that are no IRIs: ``:Rhine`` is ``<urn:biqe:name:Rhine>`` is the entity 'Rhine'."""
 
 _LOCAL_ESCAPE = re.compile(r"\\(.)")
+
+
+def abbreviated(name: str, prefixes: Mapping[str, str]) -> str:
+    """A name as SPARQL text, short where a prefix allows it.
+
+    >>> prefixes = {"": "http://ex.org/", "w": "http://w.org/#"}
+    >>> [abbreviated(name, prefixes) for name in ("http://ex.org/Bonn", "http://w.org/#Bonn", "http://ex.org/a/b")]
+    [':Bonn', 'w:Bonn', '<http://ex.org/a/b>']
+    >>> abbreviated("Bonn", {"": ""}), abbreviated("New York", {"": ""})
+    (':Bonn', '<New%20York>')
+    """
+    for prefix in sorted(prefixes):
+        namespace = prefixes[prefix] if is_absolute(prefixes[prefix]) else ""
+        short = f"{prefix}:{name.removeprefix(namespace)}"
+        is_name = [(word.kind, word.text) for word in scan(short).words] == [("name", short)]
+        if name.startswith(namespace) and is_name and "%" not in short and "\\" not in short:
+            return short
+    return written(name)
 
 
 class QueryNames:
