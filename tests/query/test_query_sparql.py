@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biqe.errors import SparqlSyntax
+from biqe.errors import BiqeError, SparqlSyntax
 from biqe.query.ast import Entity, Pattern, Query, Variable, written
 from biqe.query.scan import scan
 from biqe.query.sparql import PLAIN, parse
@@ -278,3 +278,14 @@ def test_scanning_loses_nothing(source: str) -> None:
     for word in found.words:
         rest[word.start : word.start + len(word.text)] = " " * len(word.text)
     assert not "".join(rest).strip(" \t\r\n")
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT ?x { ?x :p ?y FILTER(?x = ?y) }", "ASK { :a :p :b }", "SELECT ?x { ?x :p :y } OFFSET 1"]
+)
+def test_parse_reads_conjunctive_queries_only(text: str) -> None:
+    from biqe.query.sparql import parse
+
+    with pytest.raises(BiqeError, match="more than one conjunctive query") as caught:
+        parse(text)
+    assert "parse_question" in str(caught.value.hint)
