@@ -30,6 +30,16 @@ def test_conditions_are_bound_to_the_names_of_the_graph() -> None:
         bind_question(parse_question("SELECT ?x { ?x <located%20in> ?y FILTER(?y != :Nowhere) }"), TOWN)
 
 
+@pytest.mark.parametrize("function", ["regex({}, 'Y')", "contains({}, 'Y')", "isIRI({})", "str({}) = 'New York'"])
+def test_entities_of_every_condition_are_spelt_as_the_graph_spells_them(function: str) -> None:
+    for term in (":New_York", "str(:New_York)") if "isIRI" not in function else (":New_York",):
+        text = f"SELECT ?x {{ ?x <located%20in> ?y FILTER({function.format(term)}) }}"
+        (branch,) = bind_question(parse_question(text), TOWN).branches
+        assert "<New%20York>" in str(branch.filters[0]), branch.filters
+        with pytest.raises(UnknownName):
+            bind_question(parse_question(text.replace("New_York", "Nowhere")), TOWN)
+
+
 def test_limits_reach_the_query_only_where_nothing_else_is_asked() -> None:
     def limits(tail: str) -> tuple[int | None, int | None]:
         bound = bind_question(parse_question(f"SELECT ?x {{ ?x <located%20in> ?y {tail}"), TOWN)

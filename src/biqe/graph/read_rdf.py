@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 from xml.parsers import expat
 
 import pyoxigraph
@@ -71,7 +71,7 @@ def _good_triples(
 
 
 def _triples(
-    source: Source, data: bytes | io.BufferedReader, into: Collector, scope: int, line_of: Callable[[int], int]
+    source: Source, data: bytes | io.BufferedReader[Any], into: Collector, scope: int, line_of: Callable[[int], int]
 ) -> Iterator[tuple[str, str, str]]:
     """The triples between entities in ``data``; other statements are counted, and labels kept."""
     name_of = _namer(into, scope, rename=source.format not in ("ntriples", "nquads"))

@@ -88,10 +88,10 @@ def _resolved(condition: Condition, vocabulary: Vocabulary) -> Condition:
     """The condition with every entity spelt as the graph spells it; UnknownName for one that it does not have."""
 
     def spelt(operand: Operand) -> Operand:
-        if isinstance(operand, NameOf):
-            return NameOf(spelt(operand.term))
-        if isinstance(operand, Entity):
-            return Entity(vocabulary.entities[find_entity(operand.name, vocabulary)])
-        return operand
+        term = operand.term if isinstance(operand, NameOf) else operand
+        if not isinstance(term, Entity):
+            return operand
+        entity = Entity(vocabulary.entities[find_entity(term.name, vocabulary)])
+        return NameOf(entity) if isinstance(operand, NameOf) else entity
 
     return map_operands(condition, spelt)

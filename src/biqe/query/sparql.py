@@ -439,8 +439,9 @@ class _Parser:
         if not items:
             return _NIL, []
         links = [self._blank() for _ in items]
+        rests: list[_Node] = [*links[1:], _NIL]
         triples: list[_Triple] = []
-        for link, item, rest in zip(links, items, [*links[1:], _NIL], strict=True):
+        for link, item, rest in zip(links, items, rests, strict=True):
             triples += [(link, [(f"{_RDF}first", False)], item), (link, [(f"{_RDF}rest", False)], rest)]
         return links[0], triples + within
 

@@ -74,7 +74,7 @@ def token_table(queries: QuerySet, entities: int, *, path_cap: int = PATH_CAP) -
                 bad[int(rows[places[0]])] = error
                 continue
             lengths[rows[places]] = len(layout.elements)
-            parts.append((rows[places], layout, tokens_[np.ix_(places, layout.elements)]))
+            parts.append((rows[places], layout, tokens_[np.array(places)[:, None], layout.elements]))
     if bad:
         row = min(bad)
         raise _refusal(bad[row], "this query" if len(queries) == 1 else f"query {row:,}", path_cap)
