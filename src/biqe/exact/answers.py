@@ -136,7 +136,7 @@ def _check_targets(query: BoundQuery) -> None:
 
 
 def _check_one(table: Adjacency, query: BoundQuery) -> None:
-    """What ``_check`` refuses; a query that is right is known to be so without arrays being made of it."""
+    """Refuse what ``_check`` refuses, after a quick test in plain Python that valid queries pass."""
     entities, relations, count = table.entity_count, len(table.inverse), len(query.nodes)
     are_nodes_right = all(HIDDEN <= value < entities for value in query.nodes)
     if not are_nodes_right or not all(

@@ -44,12 +44,15 @@ class Filters:
         return passed
 
     def allowed(self, variable: str) -> Passed | None:
-        """(E,) the entities that conditions leave this variable, whatever the others are; None where they leave all."""
+        """(E,) the entities that this variable can have, whatever the others are; None where it can have all."""
         return self._left(AllOf(self.conditions), variable)
 
     def alternatives(self, most: int) -> list[Filters]:
-        """The conditions once for each part of a disjunction, such as the rows of VALUES, that part alone; as they are
-        where there is none, or none of at most ``most`` parts of which each fixes a variable."""
+        """The conditions, once for each part of a disjunction such as the rows of VALUES.
+
+        The disjunction must have at most ``most`` parts, each of which fixes a variable; else the conditions stay as
+        they are.
+        """
         for number, condition in enumerate(self.conditions):
             if isinstance(condition, AnyOf) and 1 < len(condition.parts) <= most and all(map(_fixes, condition.parts)):
                 others = self.conditions[:number] + self.conditions[number + 1 :]
@@ -57,7 +60,7 @@ class Filters:
         return [self]
 
     def _left(self, condition: Condition, variable: str) -> Passed | None:
-        """(E,) the entities with which the condition can hold, by what its parts say about this variable alone."""
+        """(E,) the entities with which the condition can hold, by those parts of it that have no other variable."""
         names = {found.name for found in variables_of(condition)}
         if variable not in names:
             return None
@@ -154,7 +157,7 @@ class Filters:
         return judge
 
     def _read(self, ids: NDArray[np.integer]) -> tuple[_Texts, _Texts]:
-        """Names of entities, and what is shown for them; kept, for many conditions ask about the same entities."""
+        """Names of entities, and what is shown for them; kept for the next condition, often on the same entities."""
         if self._last is None or not np.array_equal(self._last[0], ids):
             entities, vocabulary = ids.tolist(), self._vocabulary
             names = _Texts([vocabulary.entities[entity] for entity in entities])

@@ -1,4 +1,4 @@
-"""Bytes of a text file in blocks of whole lines: gzip looked through, byte order mark dropped, UTF-8 checked."""
+"""Bytes of a text file in blocks of whole lines: gzip unpacked, byte order mark dropped, UTF-8 checked."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Block:
 
 
 class _Disk:
-    """The bytes of a file or a pipe from start to end; its first ones can be looked at, and what is read is counted."""
+    """The bytes of a file or a pipe. The first few can be read in advance, and the bytes read are counted."""
 
     def __init__(self, path: Path) -> None:
         try:

@@ -25,7 +25,7 @@ _BATCH = 1 << 16
 
 @dataclass
 class Counts:
-    """What was read, and what was left out of the graph and why."""
+    """Counts of what was read, and of what was left out of the graph."""
 
     triples: int = 0
     """Triples between entities, duplicates included."""
@@ -52,7 +52,7 @@ class Counts:
     ignored_columns: list[str] = field(default_factory=list)
     """Named columns beside the three of a triple."""
     ignored_files: list[str] = field(default_factory=list)
-    """What stands in a folder that was given, and is not read."""
+    """Files of the given folders that were not read."""
 
 
 class LabelBook:
@@ -133,7 +133,7 @@ class DictInterner:
 
 @dataclass
 class Collector:
-    """Grows while files are read."""
+    """What was read so far."""
 
     entities: Interner = field(default_factory=DictInterner)
     relations: Interner = field(default_factory=DictInterner)

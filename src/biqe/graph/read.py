@@ -1,4 +1,4 @@
-"""Files in, graph out: the front door of the readers.
+"""Files in, graph out: chooses the reader of each file and puts their results together.
 
     >>> graph = read_graph(["facts.nt", "more.ttl.gz"])        # doctest: +SKIP
     >>> graph.vocabulary, graph.counts.literals                # doctest: +SKIP
@@ -29,7 +29,7 @@ from biqe.graph.vocabulary import Names, Vocabulary
 
 _SAMPLE = 100_000
 FAST_FROM_BYTES = 32 << 20
-"""Inputs of this size and larger go through compiled scanners; below it, loading them costs more than they save."""
+"""Inputs of this size and larger use the compiled scanners; for smaller ones, loading them takes too long."""
 
 
 @dataclass(frozen=True)

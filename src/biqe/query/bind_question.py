@@ -29,7 +29,7 @@ class BoundBranch:
     query: BoundQuery
     """Its targets are the selected variables."""
     wide: BoundQuery
-    """The same with those hidden variables as further targets that a condition names: a row of it can be judged."""
+    """The same query with the hidden variables of conditions as further targets, so that its rows can be filtered."""
     filters: tuple[Condition, ...] = ()
     """Their entities are spelt as the graph spells them."""
 

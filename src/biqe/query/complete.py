@@ -1,7 +1,6 @@
-"""A query that is being typed: what a word of it may become, where it ends, and clauses that are added after its end.
+"""A query that is being typed in the shell: completion of words, whether it is finished, clauses added after its end.
 
-The shell offers these. Words become keywords, prefixes, and names of the graph, by name or by label; nothing is read
-but the vocabulary.
+Words are completed to keywords, prefixes, and names of the graph, by name or by label.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _STEPS = re.compile(r"(?:<[^<>]*>|\\.|[^<\\])*[/|^!=]")
 def complete(
     word: str, vocabulary: Vocabulary, prefixes: Mapping[str, str] | None = None, limit: int = 50
 ) -> list[str]:
-    """Ways to finish ``word``, the nearest first: each is text that a query may hold.
+    """Completions of ``word``, the best first: each is text that a query may hold.
 
     ``:Rh`` is finished with names of the graph, relations first, then entities of which the name or any label begins
     so; ``wd:Q1`` with names of that namespace; ``<http://...`` with names that are IRIs; a bare word with keywords.
@@ -55,7 +54,7 @@ def complete(
 
 
 def complete_as_typed(word: str, vocabulary: Vocabulary, prefixes: Mapping[str, str] | None = None) -> list[str]:
-    """All ways to finish ``word`` that begin with it as it stands, capitals included.
+    """All completions of ``word`` that begin with it exactly, capitals included.
 
     >>> town = Vocabulary(["Rhine", "New York", "Bonn"], ["located_on", "rises_in"], {2: "Rheinstadt"})
     >>> complete_as_typed(":R", town), complete_as_typed(":new", town)
@@ -72,7 +71,7 @@ def complete_as_typed(word: str, vocabulary: Vocabulary, prefixes: Mapping[str, 
 
 
 def _complete(word: str, names: Callable[[str, str], Iterable[str]], prefixes: Mapping[str, str] | None) -> list[str]:
-    """Ways to finish the word, or else the last step of the path that it is."""
+    """Completions of the word or, where there are none, of the last step of the path that it is."""
     prefixes = {"": "", **(prefixes or {})}
     found = _finished(word, names, prefixes)
     steps = None if found else _STEPS.match(word)
