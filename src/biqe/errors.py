@@ -4,7 +4,7 @@
     ├── InvalidOption           an option or a configuration value that is not allowed
     ├── UnreadableFile          a file that is missing, malformed, truncated or of another version
     │   └── BadLine             one line of it, with file and line number
-    ├── UnknownName             an entity, relation or folder name that nobody knows
+    ├── UnknownName             an entity, relation or folder name that does not exist
     ├── AmbiguousName           a name that fits several entities
     ├── SparqlSyntax            query text outside the language, or outside the supported subset
     ├── TooManyPaths            a query whose root-to-leaf paths exceed the cap
@@ -14,8 +14,8 @@
     ├── EmptyResult             nothing left to work on (no triple, no query, no split)
     ├── RunFailed               training or writing could not go on (disk full, run folder in use)
     │   └── RanksFailed         the processes of one run cannot work together, or lost each other
-    └── RequestRefused          a request that a server does not take, with its HTTP status
-        ├── Busy                as many requests wait as may; come back later
+    └── RequestRefused          a request that a server refuses, with its HTTP status
+        ├── Busy                the queue of requests is full; come back later
         └── TookTooLong         not done within its time
 
 A message has two parts: what is wrong, with the value and what is allowed; and a hint where we can guess.
@@ -56,7 +56,7 @@ class BadLine(UnreadableFile):
 
 
 class UnknownName(BiqeError):
-    """An entity, relation, prefix or folder name that nobody knows."""
+    """An entity, relation, prefix or folder name that does not exist."""
 
 
 class AmbiguousName(BiqeError):
@@ -107,9 +107,9 @@ class RanksFailed(RunFailed):
 
 
 class RequestRefused(BiqeError):
-    """A request that a server does not take: malformed, too large, not allowed, or not now.
+    """A request that a server refuses: malformed, too large, not allowed, or at a bad time.
 
-    ``status`` is the HTTP status that says so; ``headers`` go with it.
+    ``status`` and ``headers`` are those of the HTTP response.
     """
 
     status = 400
@@ -128,7 +128,7 @@ class RequestRefused(BiqeError):
 
 
 class Busy(RequestRefused):
-    """As many requests wait as may; ``retry_after`` is a guess, in seconds, when there will be room."""
+    """The queue of requests is full; ``retry_after`` estimates in how many seconds there will be room."""
 
     status = 503
 

@@ -165,8 +165,10 @@ def test_a_text_beyond_the_subset_is_refused_in_other_modes(kb):
         ("SELECT ?x\nFROM <http://a.org/> { ?x :p ?y }", "line 2, column 1: FROM is not answered"),
         ("INSERT DATA { :a :p :b }", "line 1, column 1: INSERT is not answered"),
         ("DROP ALL", "line 1, column 1: DROP is not answered"),
-        ("SELECT ?x {\n  ?x :p :a1 :a2 OPTIONAL }", "line 2, column 2"),
-        ("SELECT ?x { ?x nope:p ?y OPTIONAL { } }", "this is no SPARQL"),
+        ("SELECT ?x {\n  OPTIONAL { } ?x :p :a1 :a2 }", "line 2, column 31: this is no SPARQL"),
+        ("SELECT ?x {\n  ?x :p :a1 :a2 OPTIONAL { } }", "line 2, column 13: ':a2' is not expected here"),
+        ("SELECT ?x { OPTIONAL { } ?x nope:p ?y }", "this is no SPARQL"),
+        ("SELECT ?x { ?x nope:p ?y OPTIONAL { } }", "line 1, column 16: prefix 'nope:' is not declared"),
         ("SELECT ?x { OPTIONAL { ?x :p ?y }", "line 1, column 11: '{' is not closed"),
     ],
 )

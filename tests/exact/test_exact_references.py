@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from biqe.exact.adjacency import adjacency
 from biqe.exact.answers import answer_sets, answers, tuples
 from biqe.exact.match import match
-from biqe.exact.table import join_table
+from biqe.exact.numpy_join import numpy_join
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
@@ -74,7 +74,7 @@ def check(graph: Graph, query: BoundQuery, expected: set[tuple[int, ...]]) -> No
     rows = [list(row) for row in sorted(expected)]
     assert tuples(graph, query).tolist() == rows
     assert as_sets(answers(graph, query)) == columns_of(expected, width)
-    table = join_table(adjacency(graph), query, query.targets)
+    table = numpy_join(adjacency(graph), query, query.targets)
     assert table is not None and table.shape == (len(rows), width) and table.tolist() == rows
     if width:
         assert match(adjacency(graph), query, query.targets, len(rows) + 1).tolist() == rows
@@ -160,7 +160,7 @@ def test_rows_of_trees_are_those_of_pyoxigraph(graph: Graph, query: BoundQuery) 
 @settings(max_examples=60, deadline=None)
 @given(graphs(), queries(), st.integers(0, 12))
 def test_a_table_that_outgrows_its_cap_is_given_up(graph: Graph, query: BoundQuery, cap: int) -> None:
-    rows = join_table(adjacency(graph), query, query.targets, cap)
+    rows = numpy_join(adjacency(graph), query, query.targets, cap)
     assert rows is None or (len(rows) <= cap and rows.tolist() == tuples(graph, query).tolist())
 
 

@@ -15,6 +15,8 @@ from biqe.graph import folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
+from biqe.query.bind import bind
+from biqe.query.sparql import parse
 
 File = Callable[[str, str | bytes], Path]
 TRIPLES = "".join(f"e{i % 20}\tr{i % 3}\te{i * 7 % 20}\n" for i in range(200))
@@ -54,7 +56,7 @@ def test_import_stats_find(file: File, tmp_path: Path, capsys: pytest.CaptureFix
     assert of_run | {"folder": ""} == report | {"folder": ""}
 
     code, text, _ = run(capsys, "find", out, "first")
-    assert (code, text) == (0, "e1  First, the first of all\n")
+    assert (code, text) == (0, ":e1  First, the first of all\n")
     code, text, _ = run(capsys, "find", out, "e1", "--json", "--limit", 2)
     assert [row["name"] for row in json.loads(text)["found"]] == [
         "e1",
@@ -63,6 +65,44 @@ def test_import_stats_find(file: File, tmp_path: Path, capsys: pytest.CaptureFix
     code, text, errors = run(capsys, "find", out, "nobody")
     assert (code, text) == (0, "")
     assert "nothing in" in errors
+
+
+def test_what_find_prints_can_be_asked(file: File, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["Ein Café", "Côte d'Ivoire", "a_b", "a b", "100%", "m²", "x/y", "Café"]
+    rows = "".join(f"{name}\tliegt in\tWelt\n" for name in names)
+    run(capsys, "import", file("g.tsv", rows), "--out", tmp_path / "g", "--split", "none")
+    code, text, _ = run(capsys, "find", tmp_path / "g", "cafe")
+    assert (code, text) == (0, ":Café\n:Ein_Café\n")
+    assert run(capsys, "find", tmp_path / "g", "LIEGT")[1] == ":liegt_in  relation\n"
+    vocabulary = folder.load(tmp_path / "g").vocabulary
+    for name in names:
+        found = json.loads(run(capsys, "find", tmp_path / "g", name, "--json")[1])["found"]
+        (query,) = (row["query"] for row in found if row["name"] == name)
+        bound = bind(parse(f"SELECT ?x {{ {query} :liegt_in ?x }}"), vocabulary)
+        assert [vocabulary.entities[bound.nodes[node]] for node in bound.anchors] == [name]
+
+
+def test_find_abbreviates_iris(file: File, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    turtle = "@prefix w: <http://w.org/> . w:Rhine w:through w:Germany, <http://w.org/a/Rhine>, <http://x.org/#Rhine> ."
+    run(capsys, "import", file("g.ttl", turtle), "--out", tmp_path / "g", "--split", "none")
+    assert run(capsys, "find", tmp_path / "g", "rhine")[1].split() == [
+        ":Rhine",
+        "<http://w.org/a/Rhine>",
+        "<http://x.org/#Rhine>",
+    ]
+
+
+def test_a_header_and_bad_lines_are_reported(file: File, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = file("films.csv", "Subject,Property,Value\na,r,b\nbroken\n" + "x,y\n" * 7 + "b,r,c\n")
+    code, _, errors = run(capsys, "import", source, "--out", tmp_path / "g")
+    assert (code, "films.csv, line 3: 1 column where 3 are expected" in " ".join(errors.split())) == (2, True)
+    code, text, errors = run(capsys, "import", source, "--out", tmp_path / "g", "--skip-bad")
+    assert code == 0
+    assert "header line of films.csv: Subject, Property, Value" in text
+    assert "8  lines that cannot be read, left out" in text
+    assert "line 3: 1 column" in errors and "line 7: 2 columns" in errors and "line 8" not in errors
+    assert "3 more" in errors
+    assert list(folder.load(tmp_path / "g").vocabulary.entities) == ["a", "b", "c"]
 
 
 def test_import_as_json_and_without_split(file: File, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

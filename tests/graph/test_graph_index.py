@@ -34,3 +34,35 @@ def test_slices_hold_the_triples_that_they_should(rows, shift):
             into = sorted(s for s, r, o in triples.tolist() if (r, o) == (relation, entity))
             assert objects(index, entity, relation).tolist() == out
             assert subjects(index, relation, entity).tolist() == into
+
+
+ROW = st.tuples(st.integers(0, 6), st.integers(0, 3), st.integers(0, 6))
+
+
+def tuples(rows: np.ndarray) -> list[tuple[int, ...]]:
+    return [tuple(row) for row in rows.tolist()]
+
+
+@given(st.lists(ROW), st.randoms())
+def test_index_lists_every_neighbour_once(rows: list, random) -> None:
+    triples = as_triples(rows)
+    index = build_index(triples, 7, 4)
+    known = set(rows)
+    for entity in range(7):
+        for relation in range(4):
+            assert objects(index, entity, relation).tolist() == sorted(
+                {o for s, r, o in known if (s, r) == (entity, relation)}
+            )
+            assert subjects(index, relation, entity).tolist() == sorted(
+                {s for s, r, o in known if (r, o) == (relation, entity)}
+            )
+    start = index.relation_offsets
+    for relation in range(4):
+        part = slice(start[relation], start[relation + 1])
+        pairs = list(zip(index.relation_subjects[part].tolist(), index.relation_objects[part].tolist(), strict=True))
+        assert pairs == sorted((s, o) for s, r, o in known if r == relation)
+    shuffled = tuples(triples)
+    random.shuffle(shuffled)
+    again = build_index(np.asarray(shuffled, np.int32).reshape(-1, 3), 7, 4)
+    for a, b in zip(index, again, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -88,8 +88,6 @@ def test_every_dependency_is_declared(wheel):
         "numpy",
         "pyarrow",
         "pyoxigraph",
-        "pyparsing",
-        "rdflib",
         "rich",
         "safetensors",
         "torch",

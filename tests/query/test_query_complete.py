@@ -1,4 +1,4 @@
-"""Completion of words and the end of a typed query; what conditions become when they are bound."""
+"""Words, ends and clauses of a query that is being typed."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biqe.errors import BiqeError, UnknownName
 from biqe.graph.labels import Aliases
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.bind_question import bind_question
 from biqe.query.complete import KEYWORDS, begins_clause, complete, complete_as_typed, is_finished, with_clauses
-from biqe.query.expression import Matches, NameOf, OneOf, variables
 from biqe.query.sparql import parse_question
 
 TOWN = Vocabulary(
     ["Rhine", "New York", "Bonn", "/m/027rn", "Rhône"], ["flows_through", "located in"], {2: "Rheinstadt"}
 )
+
+
 IRIS = Vocabulary(["http://e.org/Rhine", "http://e.org/a b", "http://w.org/Q1"], ["http://e.org/on"])
+
+
 PREFIXES = {"": "http://e.org/", "wd": "http://w.org/"}
 
 
@@ -181,45 +182,3 @@ QUERY = "SELECT ?x { { SELECT ?x { ?x :p ?limit } LIMIT 9 } }"
 def test_a_clause_that_is_added(query: str, clauses: str, expected: str) -> None:
     assert begins_clause(clauses) and not begins_clause(QUERY)
     assert with_clauses(f"{QUERY} {query}", clauses) == f"{QUERY} {expected}"
-
-
-def test_conditions_are_bound_to_the_names_of_the_graph() -> None:
-    text = "SELECT ?x { ?x <located%20in> ?y FILTER(?y IN (:New_York, :rheinstadt)) FILTER(regex(str(?x), 'a')) }"
-    question = bind_question(parse_question(text), TOWN)
-    (branch,) = question.branches
-    member, match = branch.filters
-    assert isinstance(member, OneOf) and [option.name for option in member.options] == ["New York", "Bonn"]
-    assert isinstance(match, Matches) and isinstance(match.text, NameOf)
-    # ?y is hidden in the query, and a target of the wide one.
-    assert [branch.query.names[node] for node in branch.query.targets] == ["x"]
-    assert [branch.wide.names[node] for node in branch.wide.targets] == ["x", "y"]
-    assert branch.query.edges == branch.wide.edges and branch.query.names == branch.wide.names
-    with pytest.raises(UnknownName, match="entity 'Nowhere' is not in this graph"):
-        bind_question(parse_question("SELECT ?x { ?x <located%20in> ?y FILTER(?y != :Nowhere) }"), TOWN)
-
-
-def test_limits_reach_the_query_only_where_nothing_else_is_asked() -> None:
-    def limits(tail: str) -> tuple[int | None, int | None]:
-        bound = bind_question(parse_question(f"SELECT ?x {{ ?x <located%20in> ?y {tail}"), TOWN)
-        return bound.limit, bound.branches[0].query.limit
-
-    assert limits("} LIMIT 3") == (3, 3)
-    assert limits("} ORDER BY ?x LIMIT 3") == (3, None)
-    assert limits("} LIMIT 3 OFFSET 1") == (3, None)
-    assert limits("FILTER(?x != ?y) } LIMIT 3") == (3, None)
-
-
-def test_variables_of_a_condition() -> None:
-    question = parse_question("SELECT ?a { ?a :p ?b . ?b :q ?c FILTER(!(?c = ?a || contains(?b, 'x')) && isIRI(?a)) }")
-    assert [variable.name for variable in variables(question.branches[0].filters[0])] == ["c", "a", "b"]
-
-
-@pytest.mark.parametrize(
-    "text", ["SELECT ?x { ?x :p ?y FILTER(?x = ?y) }", "ASK { :a :p :b }", "SELECT ?x { ?x :p :y } OFFSET 1"]
-)
-def test_parse_reads_conjunctive_queries_only(text: str) -> None:
-    from biqe.query.sparql import parse
-
-    with pytest.raises(BiqeError, match="more than one conjunctive query") as caught:
-        parse(text)
-    assert "parse_question" in str(caught.value.hint)

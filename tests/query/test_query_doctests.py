@@ -11,7 +11,7 @@ import pytest
 import biqe.query
 
 MODULES = sorted(module.name for module in pkgutil.iter_modules(biqe.query.__path__))
-WITH_EXAMPLES = {"ast", "bind", "dag", "nearest", "orient", "paths", "scan", "shapes", "sparql", "tokens"}
+WITH_EXAMPLES = {"ast", "question", "subset", "bind", "dag", "nearest", "orient", "scan", "shapes", "sparql", "tokens"}
 
 
 @pytest.mark.parametrize("name", MODULES)

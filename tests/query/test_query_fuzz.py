@@ -18,9 +18,8 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bind_question import bind_question
-from biqe.query.dag import analyse
+from biqe.query.dag import analyse, count_paths
 from biqe.query.orient import orient
-from biqe.query.paths import count_paths
 from biqe.query.shapes import shape_of
 from biqe.query.sparql import parse_question
 from biqe.query.subset import MAX_CHARACTERS
@@ -137,7 +136,7 @@ def check(text: str) -> str:
 
 @pytest.fixture(autouse=True, scope="module")
 def _loaded() -> None:
-    parse_question(SEEDS[-2])  # loading rdflib is not part of the time of a query
+    parse_question(SEEDS[-2])  # loading pyarrow, for its regular expression, is not part of the time of a query
 
 
 def mutated(rng: random.Random, seeds: tuple[str, ...]) -> str:

@@ -17,7 +17,7 @@ from biqe.answer.propose import LISTED_ROWS
 from biqe.answer.rank import closed, together
 from biqe.errors import BiqeError, InvalidOption
 from biqe.exact.answers import MAX_ROWS, holds, tuples
-from biqe.exact.conditioned import passing
+from biqe.exact.filtered_rows import filtered_rows
 from biqe.exact.filters import Filters, columns_of
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bind_question import BoundBranch, BoundQuestion
@@ -140,7 +140,7 @@ def _known_match(graph: Graph, branch: BoundBranch) -> NDArray[np.int32] | None:
     """(1, W) a match that passes the conditions; None where the graph has none."""
     if branch.is_plain:
         return np.zeros((1, 0), np.int32) if holds(graph, branch.query) else None
-    passed, complete = passing(graph, branch.wide, Filters(branch.filters, graph.vocabulary), 0, limit=1)
+    passed, complete = filtered_rows(graph, branch.wide, Filters(branch.filters, graph.vocabulary), 0, limit=1)
     if not complete and len(passed) == 0:
         raise BiqeError(TOO_MANY, hint="fix one of its variables")
     return passed[:1] if len(passed) else None
@@ -192,7 +192,7 @@ def _known_rows(graph: Graph, branch: BoundBranch) -> NDArray[np.int32]:
         return tuples(graph, branch.query)
     filters = Filters(branch.filters, graph.vocabulary)
     width = len(branch.query.targets)
-    passed, complete = passing(graph, branch.wide, filters, width, limit=MAX_ROWS, judged=2 * MAX_ROWS)
+    passed, complete = filtered_rows(graph, branch.wide, filters, width, limit=MAX_ROWS, judged=2 * MAX_ROWS)
     if not complete:
         raise BiqeError(TOO_MANY, hint="fix one of its variables, or count in parts")
     return passed[:, :width]

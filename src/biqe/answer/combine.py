@@ -19,7 +19,7 @@ from biqe.answer.propose import propose
 from biqe.answer.rank import together
 from biqe.errors import BiqeError
 from biqe.exact.answers import MAX_ROWS, tuples
-from biqe.exact.conditioned import passing
+from biqe.exact.filtered_rows import filtered_rows
 from biqe.exact.filters import Filters
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bind_question import BoundBranch
@@ -138,7 +138,7 @@ def _known(
         rows = tuples(graph, branch.query, limit=most + 1)
         rows, complete = rows[:most], len(rows) <= most
     else:
-        rows, complete = passing(graph, branch.wide, filters, width, limit=most)
+        rows, complete = filtered_rows(graph, branch.wide, filters, width, limit=most)
     if arrange is not None and not complete:
         raise BiqeError(
             f"the query has too many known rows to put in order; at most {most:,} are",

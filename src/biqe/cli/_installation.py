@@ -14,7 +14,7 @@ from pathlib import Path
 
 WELL, NOTE, BAD = "ok", "note", "bad"
 LEAST_PYTHON = (3, 11)
-NEEDED = ("torch", "numpy", "numba", "pyarrow", "rdflib", "pyoxigraph", "safetensors", "rich", "typer")
+NEEDED = ("torch", "numpy", "numba", "pyarrow", "pyoxigraph", "safetensors", "rich", "typer")
 EXTRAS = {
     "serve": (("fastapi", "uvicorn", "orjson", "structlog", "prometheus_client"), "biqe serve"),
     "ann": (("faiss",), "an approximate index over very many entities"),

@@ -11,8 +11,11 @@ from biqe.cli._opening import graph_place
 from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from biqe.graph.importer import Imported
     from biqe.graph.statistics import Statistics
+    from biqe.graph.vocabulary import Names
 
 _BAR = 30
 _DEFAULT_SPLIT = "0.05,0.05"
@@ -56,6 +59,13 @@ def import_graph(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed splits the same graph the same way.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace a graph that is already there.")] = False,
+    skip_bad: Annotated[
+        bool,
+        typer.Option(
+            "--skip-bad",
+            help="Leave out lines of TSV, CSV, N-Triples and N-Quads that cannot be read, and report them.",
+        ),
+    ] = False,
     json: _Json = False,
 ) -> None:
     """Read graph files into a graph folder, which every other command takes.
@@ -68,12 +78,11 @@ def import_graph(
         biqe import facts.nt.gz more.ttl --out kg/facts --split 0.1,0.1 --seed 7
         biqe import triples.txt --format csv --labels names.tsv --out kg/mine
 
-    TSV and CSV have the columns subject, relation, object; a header (head,relation,tail or subject,predicate,object,
-    source,relation,target, from,rel,to, h,r,t or s,p,o) may give them in another order. Lines that start with # are
-    comments. Literals stay out of the graph and are counted, in TSV those written as "Rhein"@de or "42"^^<type>; a
-    plain "Rhine" in TSV is a name with its quotation marks. Labels of entities come from rdfs:label, and from a
-    labels.tsv beside the files. A file may be a pipe, or - for standard input, with --format; Parquet and RDF/XML must
-    be files.
+    TSV and CSV have the columns subject, relation, object; a header with words such as head,relation,tail or
+    Subject,Property,Value (also h,r,t and s,p,o) may give them in another order. Lines that start with # are comments.
+    Literals stay out of the graph and are counted, in TSV those written as "Rhein"@de or "42"^^<type>; a plain "Rhine"
+    in TSV is a name with its quotation marks. Labels of entities come from rdfs:label, and from a labels.tsv beside the
+    files. A file may be a pipe, or - for standard input, with --format; Parquet and RDF/XML must be files.
     """
     from biqe.cli._console import print_json, progress
     from biqe.graph.files import find_sources
@@ -90,6 +99,7 @@ def import_graph(
             asked_to_split=split is not None,
             seed=seed,
             force=force,
+            skip_bad=skip_bad,
             advance=advance,
         )
     if json:
@@ -142,9 +152,16 @@ def _show_import(out_folder: Path, imported: Imported) -> None:
         ("named_graph", "statements from named graphs; the graph names are dropped"),
         ("comments", "comment lines"),
         ("labels_unused", "labels of names that are no entity"),
+        ("bad_lines", "lines that cannot be read, left out"),
     ):
         if counts[key]:
             out.print(f"  {counts[key]:>10,}  {what}")
+    for message in counts["bad_line_messages"]:
+        err.print(f"skipped: {message}", soft_wrap=True)
+    if counts["bad_lines"] > len(counts["bad_line_messages"]):
+        err.print(f"skipped: {counts['bad_lines'] - len(counts['bad_line_messages']):,} more")
+    for header in counts["headers"]:
+        out.print(f"  header line of {header}", soft_wrap=True)
     if counts["ignored_columns"]:
         out.print(f"  ignored columns: {', '.join(counts['ignored_columns'])}")
     if counts["ignored_files"]:
@@ -251,36 +268,57 @@ def _short(name: str, width: int = 38) -> str:
 def find(
     graph: _Graph,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Part of a name or label.", show_default=False)],
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Most entities to show.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Most entities, and most relations, to show.")] = 10,
     json: _Json = False,
 ) -> None:
-    """Look entities up by name or label: equal ones first, then beginnings, then parts; case does not matter.
+    """Look entities and relations up by name or label: equal ones first, then beginnings, then parts.
 
         biqe find kg/fb15k237 germany
         biqe find atlas rhin --json
 
-    The name is what a query is written with; the label is what is shown. Exit code 0 also where nothing is found.
+    Case and accents do not matter. What is printed first on a line can be pasted into a query; the label of an entity,
+    and a description, follow. Exit code 0 also where nothing is found.
     """
     from biqe.cli._console import err, out, print_json
     from biqe.graph import folder, search
 
     place = graph_place(graph)
-    vocabulary = folder.load(place).vocabulary
-    found = search.find(vocabulary, text, limit)
-    rows = [
+    vocabulary, prefixes = folder.load(place).vocabulary, folder.load_manifest(place)["prefixes"]
+    relations = [
+        {
+            "relation": relation,
+            "name": vocabulary.relations[relation],
+            "query": _in_query(vocabulary.relations, relation, prefixes),
+        }
+        for relation in search.find_relations(vocabulary, text, limit)
+    ]
+    entities = [
         {
             "entity": item.entity,
             "name": item.name,
+            "query": _in_query(vocabulary.entities, item.entity, prefixes),
             "label": vocabulary.labels.get(item.entity),
             "description": vocabulary.descriptions.get(item.entity),
         }
-        for item in found
+        for item in search.find(vocabulary, text, limit)
     ]
     if json:
-        print_json({"folder": graph, "text": text, "found": rows})
+        print_json({"folder": graph, "text": text, "found": entities, "relations": relations})
         return
-    for row in rows:
+    for row in relations:
+        out.print(f"{row['query']}  relation", soft_wrap=True)
+    for row in entities:
         more = ", ".join(part for part in (str(row["label"] or ""), str(row["description"] or "")) if part)
-        out.print(f"{row['name']}  {more}".rstrip(), soft_wrap=True)
-    if not rows:
-        err.print(f"nothing in {graph} fits {text!r} ({len(vocabulary.entities):,} entities)")
+        out.print(f"{row['query']}  {more}".rstrip(), soft_wrap=True)
+    if not entities and not relations:
+        counts = f"{len(vocabulary.entities):,} entities, {len(vocabulary.relations):,} relations"
+        err.print(f"nothing in {graph} fits {text!r} ({counts})")
+
+
+def _in_query(names: Names, id_: int, prefixes: Mapping[str, str]) -> str:
+    """A name as it can be written in a query. An underscore stands for a blank, unless there is such a name, too."""
+    from biqe.query.names import abbreviated
+
+    name = names[id_]
+    joined = name.replace(" ", "_")
+    return abbreviated(joined if joined == name or names.find(joined) is None else name, prefixes)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from biqe.errors import BiqeError, InvalidOption, VocabularyMismatch
 from biqe.exact.adjacency import Adjacency, adjacency
 from biqe.exact.checkpoint import checkpoint
-from biqe.exact.table import join_table
+from biqe.exact.numpy_join import numpy_join
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.queryset import AnswerSets, QuerySet
@@ -30,7 +30,7 @@ def answers(graph: Graph, query: BoundQuery) -> list[NDArray[np.int32]]:
     _check_targets(query)
     table = adjacency(graph)
     _check_one(table, query)
-    rows = join_table(table, query, _distinct(query.targets))
+    rows = numpy_join(table, query, _distinct(query.targets))
     if rows is not None:
         of_target = dict(zip(_distinct(query.targets), rows.T, strict=True))
         return [np.unique(of_target[node]) for node in query.targets]
@@ -69,7 +69,7 @@ def tuples(graph: Graph, query: BoundQuery, *, limit: int | None = None, max_row
     table = adjacency(graph)
     _check_one(table, query)
     columns = _distinct(query.targets)
-    rows = join_table(table, query, columns)
+    rows = numpy_join(table, query, columns)
     if rows is None and not columns:
         rows = np.empty((int(holds(graph, query)), 0), np.int32)
     elif rows is None:
@@ -136,7 +136,7 @@ def _check_targets(query: BoundQuery) -> None:
 
 
 def _check_one(table: Adjacency, query: BoundQuery) -> None:
-    """What ``_check`` refuses; a query that is right is known to be so without arrays being made of it."""
+    """Refuse what ``_check`` refuses, after a quick test in plain Python that valid queries pass."""
     entities, relations, count = table.entity_count, len(table.inverse), len(query.nodes)
     are_nodes_right = all(HIDDEN <= value < entities for value in query.nodes)
     if not are_nodes_right or not all(

@@ -18,7 +18,7 @@ from biqe.query.queryset import AnswerSets, QuerySet
 Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 """Node offsets, nodes, edge offsets, edges."""
 CHUNK = 256
-"""Queries a task: small enough that threads end together, large enough that Python is not noticed."""
+"""Queries of one task: few enough to balance the threads, many enough to hide the cost of Python."""
 FIRST_BUFFER = 1 << 16
 """Values that a thread's output buffer holds at first; it doubles as needed."""
 
@@ -28,7 +28,7 @@ def solve_batch(adjacency: Adjacency, queries: QuerySet, threads: int) -> Answer
     cyclic = cyclic_queries(adjacency, queries)
     if not cyclic.any() or cyclic.all():
         return _solve_alike(adjacency, queries, threads, bool(cyclic.any()))
-    # Apart, so that the search is compiled only where somebody asks for cycles.
+    # Cyclic queries are answered apart, so that their search is compiled only when there are some.
     rows = [np.flatnonzero(~cyclic), np.flatnonzero(cyclic)]
     trees, cycles = (_solve_alike(adjacency, queries.take(part), threads, part is rows[1]) for part in rows)
     both = AnswerSets(
@@ -111,7 +111,7 @@ class _Scratch:
 
 
 def _join(parts: list[NDArray[np.int32]], size: int) -> NDArray[np.int32]:
-    """One array; each part is let go as soon as it is copied, so that the values are not held twice."""
+    """The parts as one array. Each part is freed once it is copied, so that memory is not needed twice."""
     values = np.empty(size, np.int32)
     parts.reverse()
     start = 0

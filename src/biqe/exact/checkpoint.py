@@ -1,7 +1,7 @@
-"""Where long work can be told to stop.
+"""Cancellation of long work.
 
-Whoever answers for many callers runs each question with a check of its own; exact answers and model calls look at it
-now and then. Without one, nothing is checked.
+A server runs each question under ``checked_by`` with a function that raises when the question must stop. Exact answers
+and model calls run that function from time to time through ``checkpoint``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ _own = threading.local()
 
 @contextmanager
 def checked_by(check: Callable[[], None] | None) -> Iterator[None]:
-    """In this thread, and within this block, ``checkpoint`` calls ``check``, which raises where work is to stop; with
-    None, work goes to its end."""
+    """Within this block, and in this thread only, ``checkpoint`` calls ``check``. With None nothing is checked."""
     before = getattr(_own, "check", None)
     _own.check = check
     try:
@@ -26,7 +25,7 @@ def checked_by(check: Callable[[], None] | None) -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """Called where work may stop: nothing is half done here."""
+    """Run the current check, if any. Called at places where stopping leaves nothing half done."""
     check = getattr(_own, "check", None)
     if check is not None:
         check()

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.errors import SparqlSyntax
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.ast import Entity, Variable
 from biqe.query.bound import BoundQuery
-from biqe.query.expression import AllOf, AnyOf, Compare, Condition, Holds, IsIri, Matches, NameOf, Not, OneOf, Operand
-from biqe.query.expression import variables as variables_of
-from biqe.query.regex import HINT, as_re2, fault
+from biqe.query.conditions import as_re2
+from biqe.query.question import AllOf, AnyOf, Compare, Condition, Holds, IsIri, Matches, NameOf, Not, OneOf, Operand
+from biqe.query.question import variables as variables_of
 
 Columns = Mapping[str, NDArray[np.integer]]
 """Entity ids by variable; all of one length."""
@@ -36,8 +35,6 @@ class Filters:
         self.conditions = tuple(conditions)
         self._vocabulary = vocabulary
         self._last: tuple[NDArray[np.integer], tuple[_Texts, _Texts]] | None = None
-        for condition in self.conditions:
-            self._compile(condition)
 
     def passes(self, columns: Columns, count: int) -> Passed:
         """(count,) whether each row passes all conditions."""
@@ -47,12 +44,15 @@ class Filters:
         return passed
 
     def allowed(self, variable: str) -> Passed | None:
-        """(E,) the entities that conditions leave this variable, whatever the others are; None where they leave all."""
+        """(E,) the entities that this variable can have, whatever the others are; None where it can have all."""
         return self._left(AllOf(self.conditions), variable)
 
     def alternatives(self, most: int) -> list[Filters]:
-        """The conditions once for each part of a disjunction, such as the rows of VALUES, that part alone; as they are
-        where there is none, or none of at most ``most`` parts of which each fixes a variable."""
+        """The conditions, once for each part of a disjunction such as the rows of VALUES.
+
+        The disjunction must have at most ``most`` parts, each of which fixes a variable; else the conditions stay as
+        they are.
+        """
         for number, condition in enumerate(self.conditions):
             if isinstance(condition, AnyOf) and 1 < len(condition.parts) <= most and all(map(_fixes, condition.parts)):
                 others = self.conditions[:number] + self.conditions[number + 1 :]
@@ -60,7 +60,7 @@ class Filters:
         return [self]
 
     def _left(self, condition: Condition, variable: str) -> Passed | None:
-        """(E,) the entities with which the condition can hold, by what its parts say about this variable alone."""
+        """(E,) the entities with which the condition can hold, by those parts of it that have no other variable."""
         names = {found.name for found in variables_of(condition)}
         if variable not in names:
             return None
@@ -101,7 +101,7 @@ class Filters:
         if isinstance(condition, Compare):
             passed = self._compared(condition.left, condition.operator, condition.right, columns, count)
             return passed & has_text, ~passed & has_text
-        term = condition.term if isinstance(condition, IsIri) else condition.text
+        term = condition.text
         of = self._judge(condition)
         passed = self._by_entity(self._ids(term.term if isinstance(term, NameOf) else term, columns, count), of)
         return passed & has_text, ~passed & has_text
@@ -111,7 +111,7 @@ class Filters:
         if isinstance(condition, Compare):
             operands: tuple[Operand, ...] = (condition.left, condition.right)
         else:
-            operands = (condition.term if isinstance(condition, IsIri) else condition.text,)
+            operands = (condition.text,)
         named = [operand.term for operand in operands if isinstance(operand, NameOf)]
         return [self._by_entity(self._ids(term, columns, count), self._are_blank) for term in named]
 
@@ -157,22 +157,12 @@ class Filters:
         return judge
 
     def _read(self, ids: NDArray[np.integer]) -> tuple[_Texts, _Texts]:
-        """Names of entities, and what is shown for them; kept, for many conditions ask about the same entities."""
+        """Names of entities, and what is shown for them; kept for the next condition, often on the same entities."""
         if self._last is None or not np.array_equal(self._last[0], ids):
             entities, vocabulary = ids.tolist(), self._vocabulary
             names = _Texts([vocabulary.entities[entity] for entity in entities])
             self._last = ids, (names, _Texts([vocabulary.label(entity) for entity in entities]))
         return self._last[1]
-
-    def _compile(self, condition: Condition) -> None:
-        """Refuse a regular expression that cannot be read before any row is looked at."""
-        if isinstance(condition, AllOf | AnyOf):
-            for part in condition.parts:
-                self._compile(part)
-        elif isinstance(condition, Not):
-            self._compile(condition.part)
-        elif isinstance(condition, Matches) and (reason := fault(condition.pattern, condition.flags)):
-            raise SparqlSyntax(reason, hint=HINT)
 
 
 def columns_of(query: BoundQuery, rows: NDArray[np.integer]) -> dict[str, NDArray[np.integer]]:

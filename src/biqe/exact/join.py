@@ -18,7 +18,7 @@ from biqe.exact.plan import CYCLE, TREE
 from biqe.exact.semi_join import group_of, has, holds, keep_joined, keep_marked
 
 ROUNDS = 8
-"""Sweeps of arc consistency at most; more would prune less than they cost."""
+"""Largest number of arc-consistency sweeps; further ones cost more than they prune."""
 NOBODY: Any = np.int64(-1)
 _ONE = np.uint64(1)
 

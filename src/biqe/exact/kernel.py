@@ -1,12 +1,12 @@
-"""How the kernels of this room are compiled: once, kept on disk, without the interpreter's lock."""
+"""Decorators for the compiled kernels of this room: cached on disk, run without the interpreter's lock."""
 
 from __future__ import annotations
 
 from biqe.graph.compiled import compiled
 
 kernel = compiled(nogil=True, error_model="numpy", _nrt=False)
-"""For functions that allocate nothing. Without reference counts on the arrays that they are handed they run twice
-as fast; whoever calls them holds the arrays."""
+"""For functions that allocate nothing. They do not count references to their array arguments, which makes them twice
+as fast; the caller must keep the arrays alive."""
 
 allocating_kernel = compiled(nogil=True, error_model="numpy")
 """For functions that make arrays."""

@@ -36,7 +36,7 @@ class Steps:
     """How each target finds its values once those before it have theirs. T targets."""
 
     depends: NDArray[np.int64]
-    """(T,) the last earlier target that bears on this one, or -1."""
+    """(T,) the last earlier target that restricts this one, or -1."""
     by: NDArray[np.int64]
     """(T,) relation from that target to this one where its neighbours are the values; or GLOBAL, or SOLVE."""
     edge_offsets: NDArray[np.int64]
@@ -75,7 +75,7 @@ def steps(query: BoundQuery, targets: tuple[int, ...], inverse: NDArray[np.int64
 
 
 def _rest(query: BoundQuery, target: int, earlier: dict[int, int]) -> set[int]:
-    """Variables that hang together with ``target`` once the earlier targets are constants."""
+    """Variables connected with ``target`` once the earlier targets are replaced by constants."""
     rest, frontier = {target}, [target]
     while frontier:
         node = frontier.pop()

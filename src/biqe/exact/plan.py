@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from biqe.exact.kernel import kernel
 
-# What an edge is to the plan.
+# Kinds of edges.
 DUPLICATE = 0
-"""Says again what an earlier edge says."""
+"""Repeats an earlier edge."""
 GROUND = 1
 """Both ends are constants: it holds or the query has no answer."""
 ANCHORED = 2

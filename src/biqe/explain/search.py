@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.exact.answers import tuples
-from biqe.exact.together import largest
+from biqe.exact.max_consistent_patterns import max_consistent_patterns
 from biqe.graph.index import objects, subjects
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge
@@ -148,7 +148,7 @@ class EvidenceFinder:
             held = tuple(edge for edge in group if self.holds(self.fill(edge, nodes)))
             yield Way(held, tuple(edge for edge in group if edge not in held), tuple(nodes))
             return
-        subsets, are_all = largest(group, partial(self._satisfiable, nodes))
+        subsets, are_all = max_consistent_patterns(group, partial(self._satisfiable, nodes))
         for held in subsets:
             missing = tuple(edge for edge in group if edge not in held)
             for way in self._filled(nodes, held, missing, hidden):

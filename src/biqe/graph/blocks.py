@@ -1,4 +1,4 @@
-"""Bytes of a text file in blocks of whole lines: gzip looked through, byte order mark dropped, UTF-8 checked."""
+"""Bytes of a text file in blocks of whole lines: gzip unpacked, byte order mark dropped, UTF-8 checked."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Block:
 
 
 class _Disk:
-    """The bytes of a file or a pipe from start to end; its first ones can be looked at, and what is read is counted."""
+    """The bytes of a file or a pipe. The first few can be read in advance, and the bytes read are counted."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -162,11 +162,18 @@ def _unreadable(path: Path, error: OSError) -> UnreadableFile:
     )
 
 
-def blocks(path: Path, *, advance: Advance | None = None, size: int = BLOCK_BYTES) -> Iterator[Block]:
+def blocks(
+    path: Path,
+    *,
+    advance: Advance | None = None,
+    size: int = BLOCK_BYTES,
+    refuse: Callable[[BadLine], None] | None = None,
+) -> Iterator[Block]:
     """The lines of ``path`` in blocks of about ``size`` bytes; each block is checked to be UTF-8 without NUL.
 
     A byte order mark at the start is dropped. Refused: empty, unreadable or damaged files, other encodings, lines
-    longer than MAX_LINE_BYTES.
+    longer than MAX_LINE_BYTES. Lines that are not text are handed to ``refuse``, where given; if it does not raise,
+    they are left empty.
     """
     line = 1
     with Input(path, advance) as stream:
@@ -186,14 +193,31 @@ def blocks(path: Path, *, advance: Advance | None = None, size: int = BLOCK_BYTE
             block = b"".join([*kept, data[:end]]) if kept else data[:end]
             kept, kept_bytes = ([data[end:]], len(data) - end) if end < len(data) else ([], 0)
             if block:
-                check_text(block, path, line)
-                yield Block(block, line)
+                yield Block(_text(block, path, line, refuse), line)
                 line += block.count(b"\n")
             if not data:
                 return
 
 
-def check_text(data: bytes, path: Path, first_line: int) -> None:
+def _text(data: bytes, path: Path, first_line: int, refuse: Callable[[BadLine], None] | None) -> bytes:
+    """The lines, with those empty that are not text and that ``refuse`` lets pass."""
+    try:
+        _check_text(data, path, first_line)
+        return data
+    except BadLine:
+        if refuse is None:
+            raise
+    lines = data.split(b"\n")
+    for place, line in enumerate(lines):
+        try:
+            _check_text(line, path, first_line + place)
+        except BadLine as error:
+            refuse(error)
+            lines[place] = b""
+    return b"\n".join(lines)
+
+
+def _check_text(data: bytes, path: Path, first_line: int) -> None:
     """BadLine at the first line of ``data`` that is not UTF-8 or holds a NUL byte."""
     nul = data.find(b"\0")
     if nul >= 0:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from threading import Lock
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biqe.errors import UnreadableFile
 from biqe.graph.blocks import Advance
-from biqe.graph.intern import DictInterner, Interner
 from biqe.graph.triples import Triples
+from biqe.graph.vocabulary import Names
 
 LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
+SHOWN_BAD_LINES = 5
+"""Bad lines whose messages are kept where bad lines are skipped."""
+_BATCH = 1 << 16
+"""Triples that are interned at once."""
 
 
 @dataclass
 class Counts:
-    """What was read, and what was left out of the graph and why."""
+    """Counts of what was read, and of what was left out of the graph."""
 
     triples: int = 0
     """Triples between entities, duplicates included."""
@@ -36,10 +43,16 @@ class Counts:
     """Entities with a label."""
     labels_unused: int = 0
     """Labels of names that are no entity of the graph."""
+    bad_lines: int = 0
+    """Lines that could not be read and were skipped."""
+    bad_line_messages: list[str] = field(default_factory=list)
+    """What is wrong with the first few of them."""
+    headers: list[str] = field(default_factory=list)
+    """Header lines that were recognised, with their files."""
     ignored_columns: list[str] = field(default_factory=list)
     """Named columns beside the three of a triple."""
     ignored_files: list[str] = field(default_factory=list)
-    """What stands in a folder that was given, and is not read."""
+    """Files of the given folders that were not read."""
 
 
 class LabelBook:
@@ -87,9 +100,40 @@ class LabelBook:
         return [(name, label) for name, (_, label) in self._best.items()]
 
 
+class Interner(Protocol):
+    """Gives each distinct name the next id, in order of first appearance."""
+
+    def __len__(self) -> int: ...
+
+    def ids(self, names: Sequence[str]) -> NDArray[np.int32]:
+        """Id of each name; a name not seen before gets the next free id."""
+        ...
+
+    def names(self) -> Names:
+        """All names, by id."""
+        ...
+
+
+class DictInterner:
+    """An Interner over a dict: no compilation to wait for, so right for small inputs."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def ids(self, names: Sequence[str]) -> NDArray[np.int32]:
+        known = self._ids
+        return np.fromiter((known.setdefault(name, len(known)) for name in names), np.int32, len(names))
+
+    def names(self) -> Names:
+        return Names.of(self._ids)
+
+
 @dataclass
 class Collector:
-    """Grows while files are read."""
+    """What was read so far."""
 
     entities: Interner = field(default_factory=DictInterner)
     relations: Interner = field(default_factory=DictInterner)
@@ -99,9 +143,27 @@ class Collector:
     anonymous: dict[tuple[int, str], str] = field(default_factory=dict)
     """Names given to blank nodes without a label, by scope and the parser's own random name."""
     advance: Advance | None = None
+    skip_bad: bool = False
+    """Whether lines that cannot be read are counted and left out."""
     literals: list[tuple[str, str, Any]] | None = None
     """Where statements with a literal as object are kept, as name, relation and pyoxigraph literal; None drops them."""
+    _counting: Lock = field(default_factory=Lock, repr=False)
+    """Lines may be refused by the thread that reads ahead, too."""
     parts: dict[str, list[Triples]] = field(default_factory=lambda: {"train": [], "valid": [], "test": []})
+
+    def refuse(self, error: UnreadableFile) -> None:
+        """A line that cannot be read: raise its error, or count it where bad lines are skipped."""
+        if not self.skip_bad:
+            raise error
+        with self._counting:
+            self.counts.bad_lines += 1
+            if len(self.counts.bad_line_messages) < SHOWN_BAD_LINES:
+                self.counts.bad_line_messages.append(error.message)
+
+    def add_triples(self, split: str, triples: Iterator[tuple[str, str, str]]) -> None:
+        """Triples in names, one after the other."""
+        while batch := list(islice(triples, _BATCH)):
+            self.add(split, *zip(*batch, strict=True))
 
     def add(self, split: str, subjects: Sequence[str], relations: Sequence[str], objects: Sequence[str]) -> None:
         """Triples in names, columns of equal length."""

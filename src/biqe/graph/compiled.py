@@ -1,4 +1,4 @@
-"""How kernels are compiled: once, and kept on disk where there is a place for that."""
+"""A decorator for compiled kernels, which are cached on disk where possible."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numba import njit
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """A decorator: ``numba.njit`` with these options and a cache.
 
-    numba keeps what it compiled beside the source, in the user's cache folder, or in NUMBA_CACHE_DIR, and refuses to
-    work where it may write to none of them, as in a read-only container. Here every start compiles anew then.
+    numba caches compiled code beside the source, in the user's cache folder, or in NUMBA_CACHE_DIR, and raises where it
+    can write to none of them, as in a read-only container. There, each process compiles anew.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:

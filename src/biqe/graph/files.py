@@ -1,6 +1,6 @@
 """Which files make up a graph, in which format, and for which split.
 
-The format follows from the file's extension; ``.gz`` after it is looked through. A folder that holds ``train``, and
+The format follows from the file's extension, without ``.gz``. A folder that holds ``train``, and
 ``valid`` or ``test`` or both, keeps these splits; one with ``train`` alone is a graph without splits, and an empty
 ``valid`` or ``test`` counts as none; any other folder is read file by file. ``-`` is the standard input. A
 ``labels.tsv`` beside what is read, or named together with it, holds labels, not triples.
@@ -64,11 +64,11 @@ class Sources:
     labels: tuple[Path, ...]
     has_splits: bool
     ignored: tuple[Path, ...] = ()
-    """What stands in the given folders and is not read; hidden files apart."""
+    """Files of the given folders that are not read, except hidden ones."""
 
     @property
     def size(self) -> int | None:
-        """Bytes on disk; None where a pipe is among the files, whose end nobody knows."""
+        """Bytes on disk; None where a pipe, whose size is unknown, is among the files."""
         if not all(source.path.is_file() for source in self.files):
             return None
         return sum(source.path.stat().st_size for source in self.files)
@@ -163,7 +163,7 @@ def find_sources(
 
 
 def _exists(path: Path) -> bool:
-    """Whether there is such a file or folder; UnreadableFile where one may not even ask."""
+    """Whether there is such a file or folder; UnreadableFile where the system refuses to say."""
     try:
         return path.exists()
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Names and labels that grew: those of a graph at rest, and a few more behind them.
+"""Names and labels of a stored graph with a few more appended.
 
-The first part may be memory-mapped and millions long; nothing here copies it until somebody asks for all of it.
+The stored part may be memory-mapped and have millions of names; it is copied only where all names are needed at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from biqe.graph.vocabulary import Names, Vocabulary
 
 
 class GrownNames(Names):
-    """``base`` with ``more`` behind it; ids of ``base`` stay what they are.
+    """``base`` followed by ``more``; ids of ``base`` do not change.
 
     >>> names = GrownNames(Names.of(["Rhine", "Elbe"]), Names.of(["Oder"]))
     >>> len(names), names[2], names.find("Oder"), names.find("Elbe"), list(names) == ["Rhine", "Elbe", "Oder"]
@@ -61,7 +61,7 @@ class GrownNames(Names):
 
 
 class ChangedLabels(Mapping[int, str]):
-    """Labels of ``base``, but for those that ``changed`` says otherwise.
+    """Labels of ``base``, overridden by those of ``changed``.
 
     >>> labels = ChangedLabels({1: "Rhine", 2: "Elbe"}, {2: "Labe", 5: "Oder"})
     >>> labels[2], labels.get(3), sorted(labels), len(labels)
@@ -85,9 +85,9 @@ class ChangedLabels(Mapping[int, str]):
 
 
 def first_part(vocabulary: Vocabulary, entities: int, relations: int) -> Vocabulary | None:
-    """The vocabulary of the first so many entities and relations; None where there are not as many.
+    """The vocabulary of the first ``entities`` and ``relations``; None where there are fewer.
 
-    Its fingerprint tells whether a model, which knows those, was trained on an earlier state of this graph.
+    Its fingerprint shows whether a model was trained on an earlier state of this graph.
     """
     if len(vocabulary.entities) < entities or len(vocabulary.relations) < relations:
         return None

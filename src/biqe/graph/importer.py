@@ -41,12 +41,14 @@ def import_files(
     asked_to_split: bool = False,
     seed: int = 0,
     force: bool = False,
+    skip_bad: bool = False,
     advance: Advance | None = None,
 ) -> Imported:
     """Read ``paths`` and write the graph folder ``out``.
 
     ``shares`` of valid and test are drawn at random where the files bring no splits; None keeps everything in train.
-    With ``asked_to_split``, files with splits of their own are refused instead of left as they are.
+    With ``asked_to_split``, files with splits of their own are refused instead of left as they are. With ``skip_bad``,
+    lines that cannot be read are left out and counted.
     """
     check_seed(seed)
     folder.check_target(out, force=force)
@@ -56,7 +58,7 @@ def import_files(
             hint="leave --split out, or name the files one by one to join them into one graph first",
         )
     start = time.monotonic()
-    read = read_graph(paths, format=format, labels=labels, advance=advance)
+    read = read_graph(paths, format=format, labels=labels, advance=advance, skip_bad=skip_bad)
     splits, how = read.splits, "given" if read.has_splits else "none"
     if not read.has_splits and shares is not None and sum(shares) > 0:
         splits, how = split_graph(splits["train"], *shares, seed=seed), "random"

@@ -58,8 +58,10 @@ def build_index(triples: Int, entities: int, relations: int) -> Index:
 
 
 def stable_order(ids: Int) -> NDArray[np.intp]:
-    """Places of ``ids``, none negative, in ascending order; equal ones stay in theirs. numpy sorts 16 bits by counting,
-    in linear time, so ids are sorted by their lower and then by their upper halves."""
+    """The stable argsort of ``ids``, none of which is negative.
+
+    numpy sorts 16-bit integers by radix, in linear time, so ids are sorted by their lower, then by their upper half.
+    """
     by_lower = np.argsort((ids & 0xFFFF).astype(np.uint16), kind="stable")
     if len(ids) == 0 or ids.max() <= 0xFFFF:
         return by_lower

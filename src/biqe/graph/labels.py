@@ -1,4 +1,4 @@
-"""Labels of entities: read from a ``labels.tsv``, and looked up by entity without a dict of them all."""
+"""Labels of entities: read from a ``labels.tsv``, and stored in sorted arrays."""
 
 from __future__ import annotations
 

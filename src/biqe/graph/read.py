@@ -1,4 +1,4 @@
-"""Files in, graph out: the front door of the readers.
+"""Files in, graph out: chooses the reader of each file and puts their results together.
 
     >>> graph = read_graph(["facts.nt", "more.ttl.gz"])        # doctest: +SKIP
     >>> graph.vocabulary, graph.counts.literals                # doctest: +SKIP
@@ -10,7 +10,8 @@ starts with ``_:-``, which no file can spell.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +23,13 @@ from biqe.graph.collect import Collector, Counts
 from biqe.graph.files import RDF_FORMATS, Source, Sources, find_sources
 from biqe.graph.knowledge_graph import SPLITS, Splits
 from biqe.graph.labels import Aliases, Labels, read_labels
-from biqe.graph.prefixes import choose_prefixes
+from biqe.graph.search import namespace_of
 from biqe.graph.triples import Triples, as_triples
-from biqe.graph.vocabulary import Vocabulary
+from biqe.graph.vocabulary import Names, Vocabulary
 
+_SAMPLE = 100_000
 FAST_FROM_BYTES = 32 << 20
-"""Inputs of this size and larger go through compiled scanners; below it, loading them costs more than they save."""
+"""Inputs of this size and larger use the compiled scanners; for smaller ones, loading them takes too long."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +56,20 @@ def read_graph(
     labels: str | Path | None = None,
     advance: Advance | None = None,
     fast: bool | None = None,
+    skip_bad: bool = False,
 ) -> ReadGraph:
     """The graph in files and folders.
 
     ``format`` stands above the extensions, ``labels`` above a labels.tsv beside the files. ``advance`` is told of every
     few bytes read, for a progress bar. ``fast`` chooses the compiled scanners (by size where None); the result is
-    the same. Refused: whatever cannot be read, with file and line, and an input without a single triple.
+    the same. Refused: whatever cannot be read, with file and line, and an input without a single triple. With
+    ``skip_bad``, bad lines of TSV, CSV, N-Triples and N-Quads are left out and counted.
     """
     sources = find_sources(paths, format=format, labels=labels)
     if fast is None:
         fast = (sources.size or 0) >= FAST_FROM_BYTES
-    into = _collector(fast, advance)
+    into = _collector(fast)
+    into.advance, into.skip_bad = advance, skip_bad
     into.counts.ignored_files = [path.name + "/" * path.is_dir() for path in sources.ignored]
     for number, source in enumerate(sources.files):
         statements = into.counts.triples + into.counts.literals
@@ -77,12 +82,12 @@ def read_graph(
     return _finish(into, sources)
 
 
-def _collector(fast: bool, advance: Advance | None) -> Collector:
+def _collector(fast: bool) -> Collector:
     if not fast:
-        return Collector(advance=advance)
+        return Collector()
     from biqe.graph.intern_kernels import HashInterner
 
-    return Collector(HashInterner(), HashInterner(), advance=advance)
+    return Collector(HashInterner(), HashInterner())
 
 
 def _read_file(source: Source, into: Collector, *, scope: int, fast: bool) -> None:
@@ -161,3 +166,29 @@ def _join(pieces: list[Triples]) -> Triples:
     rows = np.concatenate(pieces)
     pieces.clear()
     return as_triples(rows)
+
+
+def choose_prefixes(vocabulary: Vocabulary, declared: Mapping[str, str]) -> dict[str, str]:
+    """The declared prefixes, and two that the graph itself suggests.
+
+    The default prefix ``""``, where no file declares it, is the namespace that most entities share, so that
+    ``:Germany`` can be written. ``rel`` is the namespace that most relations share, where it is another and has
+    no prefix yet.
+    """
+    prefixes = dict(declared)
+    if "" not in prefixes:
+        prefixes[""] = _most_common(vocabulary.entities) or ""
+    relations = _most_common(vocabulary.relations)
+    if relations and "rel" not in prefixes and relations not in prefixes.values():
+        prefixes["rel"] = relations
+    return prefixes
+
+
+def _most_common(names: Names) -> str | None:
+    # A sample spread evenly over the ids is enough to find the largest namespace, and cheap for millions.
+    step = max(1, len(names) // _SAMPLE)
+    sample = [name for id_ in range(0, len(names), step) if not (name := names[id_]).startswith("_:")]
+    found = Counter(namespace_of(name) for name in sample)
+    if 2 * found.pop(None, 0) >= len(sample):  # mostly plain names: a colon in a few of them makes no namespace
+        return None
+    return min(found, key=lambda name: (-found[name], name or ""))

@@ -13,11 +13,11 @@ from threading import Event, Thread
 import numpy as np
 
 from biqe.graph.blocks import BLOCK_BYTES, MAX_NAME_BYTES, Block, blocks
-from biqe.graph.collect import Collector, Counts
+from biqe.graph.collect import Collector
 from biqe.graph.files import Source
 from biqe.graph.intern_kernels import HashInterner
 from biqe.graph.read_rdf import blank_prefix, read_lines
-from biqe.graph.read_table import Columns, data_rows, header_columns, read_tsv, read_tsv_lines
+from biqe.graph.read_table import data_rows, header_columns, note_header, read_tsv, read_tsv_lines
 from biqe.graph.scan_kernels import (
     COMMENTS,
     DEFERRED,
@@ -35,21 +35,30 @@ from biqe.graph.scan_kernels import (
 
 def read_fast(source: Source, into: Collector, *, scope: int = 0, block_bytes: int = BLOCK_BYTES) -> None:
     """All triples of a TSV, N-Triples or N-Quads file. The interners of ``into`` must be HashInterners."""
-    columns: Columns | None = None
-    comments = into.counts.comments
-    with _Ahead(blocks(source.path, advance=into.advance, size=block_bytes)) as ready:
+    header_line = 0
+    if source.format == "tsv":
+        probe = Collector(skip_bad=True)
+        line, row = _first_row(source, probe)
+        header = header_columns(row)
+        if header is not None and (not header.plain or probe.counts.bad_lines):
+            # Rare, so it is left to the strict reader: columns in another order, or bad lines before the header.
+            read_tsv(source, into)
+            return
+        if header is not None:
+            header_line = line
+            note_header(source.path, row, header, into)
+            into.counts.comments += probe.counts.comments
+    with _Ahead(blocks(source.path, advance=into.advance, size=block_bytes, refuse=into.refuse)) as ready:
         for block in ready:
-            scan = _Scan(source, block, into, scope)
-            if source.format == "tsv" and columns is None:
-                columns, skipped, passed = _header(block)
-                if columns is not None and not columns.plain:
-                    # Columns in another order are rare; the strict reader starts over and reads them all.
-                    into.counts.comments = comments
-                    read_tsv(source, into)
-                    return
-                scan.skip(skipped)
-                into.counts.comments += passed
-            scan.run()
+            _Scan(source, block, into, scope).run(after_line=header_line)
+
+
+def _first_row(source: Source, probe: Collector) -> tuple[int, list[str]]:
+    """Line number and columns of the first row of a TSV file; (0, []) where there is none."""
+    for block in blocks(source.path, size=1 << 16, refuse=probe.refuse):
+        for row in data_rows(source.path, block, probe):
+            return row
+    return 0, []
 
 
 class _Scan:
@@ -67,12 +76,10 @@ class _Scan:
         self.scratch = np.frombuffer(prefix.ljust(MAX_NAME_BYTES + 1 if scope else 1, b"\0"), np.uint8).copy()
         self._counted_to, self._line = 0, block.first_line
 
-    def skip(self, position: int) -> None:
-        """Start at ``position``, which must be the start of a line."""
-        self.state[POSITION] = position
-
-    def run(self) -> None:
-        """Read the block to its end."""
+    def run(self, after_line: int = 0) -> None:
+        """Read the block to its end, without the lines up to number ``after_line``."""
+        for _ in range(self.block.first_line, after_line + 1):
+            self.state[POSITION] = self.block.data.find(b"\n", self.state[POSITION]) + 1 or len(self.data)
         entities, relations = self.into.entities, self.into.relations
         assert isinstance(entities, HashInterner) and isinstance(relations, HashInterner)
         while self.state[POSITION] < len(self.data):
@@ -133,22 +140,8 @@ class _Scan:
         return self._line
 
 
-def _header(block: Block) -> tuple[Columns | None, int, int]:
-    """Columns of the first row in ``block``, None where it has no row; the place after a header; comments before it."""
-    counts = Counts()
-    for line, row in data_rows(block, counts):
-        columns = header_columns(row)
-        if columns is None:
-            return Columns(), 0, 0
-        place = 0
-        for _ in range(line - block.first_line + 1):
-            place = block.data.find(b"\n", place) + 1 or len(block.data)
-        return columns, place, counts.comments
-    return None, 0, 0
-
-
 class _Ahead:
-    """Iterate over blocks that another thread reads, unpacks and checks meanwhile: two at most wait."""
+    """Iterate over blocks that another thread reads, unpacks and checks meanwhile, at most two of them ahead."""
 
     def __init__(self, source: Iterator[Block]) -> None:
         self._source = source

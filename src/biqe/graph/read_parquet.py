@@ -1,9 +1,9 @@
 """Parquet: three columns of names, one triple a row.
 
-The columns are found by name (see HEADERS of ``biqe.graph.read_table``); a file with exactly three columns is read in
-their order whatever they are called. Names may be strings in any of Arrow's forms, UTF-8 bytes, or integers. Literals
-are told from names, and labels kept, as in TSV. A file packed with gzip is unpacked to a temporary one first, since
-Parquet is not read from start to end.
+The columns are found by name (see ``header_columns`` of ``biqe.graph.read_table``); a file with exactly three columns
+is read in their order whatever they are called. Names may be strings in any of Arrow's forms, UTF-8 bytes, or integers.
+Literals are told from names, and labels kept, as in TSV. A file packed with gzip is unpacked to a temporary one first,
+since Parquet is not read from start to end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from biqe.errors import UnreadableFile
 from biqe.graph.blocks import GZIP, MAX_NAME_BYTES, Input
 from biqe.graph.collect import Collector
 from biqe.graph.files import Source
-from biqe.graph.read_table import HEADERS, take_literal
+from biqe.graph.read_table import header_columns, take_literal
 
 _BATCH_ROWS = 1 << 18
 _IS_TEXT = [
@@ -74,11 +74,9 @@ def _unpacked(path: Path, stack: ExitStack) -> Path | IO[bytes]:
 
 def _columns(path: Path, present: list[str]) -> tuple[str, str, str]:
     """Names of the columns that hold subject, relation and object."""
-    lowered = [name.strip().lower() for name in present]
-    for header in HEADERS:
-        if all(lowered.count(name) == 1 for name in header):
-            subject, relation, object_ = (present[lowered.index(name)] for name in header)
-            return subject, relation, object_
+    found = header_columns(present)
+    if found is not None:
+        return present[found.subject], present[found.relation], present[found.object]
     if len(present) == 3 and len(set(present)) == 3:
         return present[0], present[1], present[2]
     raise UnreadableFile(

@@ -9,15 +9,15 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 from xml.parsers import expat
 
 import pyoxigraph
 from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, RdfFormat
 
-from biqe.errors import BadLine, BiqeError, UnreadableFile
+from biqe.errors import BadLine, UnreadableFile
 from biqe.graph.blocks import MAX_NAME_BYTES, Input, blocks
 from biqe.graph.collect import LABEL, Collector
 from biqe.graph.files import Source
@@ -32,43 +32,53 @@ _FORMATS = {
 _CHUNK = 1 << 16
 _DECLARATION = re.compile(rb"<!\s*(?:DOCTYPE|ENTITY)", re.IGNORECASE)
 _ANONYMOUS = re.compile(r"[a-f][0-9a-f]{15,31}")
-"""What the parser calls a node that has no label in the file: a random number, another one at every reading."""
+"""What the parser calls a node that has no label in the file: a random number, different at every reading."""
 
 
 def read_rdf(source: Source, into: Collector, *, scope: int = 0) -> None:
     """All statements of an RDF file. ``scope`` numbers the space of blank node labels that the file belongs to."""
     if source.format in ("ntriples", "nquads"):
-        for block in blocks(source.path, advance=into.advance):
+        for block in blocks(source.path, advance=into.advance, refuse=into.refuse):
             read_lines(source, block.data, into, scope=scope, line_of=(block.first_line - 1).__add__)
-    else:
-        early_end = _check_xml(source.path) if source.format == "rdfxml" else None
-        with Input(source.path, into.advance) as stream:
-            read_lines(source, io.BufferedReader(stream, 1 << 20), into, scope=scope, line_of=lambda line: line)
-        if early_end is not None:
-            # The RDF parser takes a document whose last tags are missing.
-            raise BadLine(
-                source.path,
-                early_end,
-                "the document ends before its last element is closed",
-                hint="fetch or write it again: its end is missing",
-            )
+        return
+    early_end = _check_xml(source.path) if source.format == "rdfxml" else None
+    with Input(source.path, into.advance) as stream:
+        data = io.BufferedReader(stream, 1 << 20)
+        into.add_triples(source.split, _triples(source, data, into, scope, lambda line: line))
+    if early_end is not None:
+        # The RDF parser takes a document whose last tags are missing.
+        raise BadLine(
+            source.path,
+            early_end,
+            "the document ends before its last element is closed",
+            hint="fetch or write it again: its end is missing",
+        )
 
 
-def read_lines(
-    source: Source, data: bytes | io.BufferedReader, into: Collector, *, scope: int, line_of: Callable[[int], int]
-) -> None:
-    """The statements in ``data``. ``line_of`` turns a line number of ``data`` into one of the file."""
+def read_lines(source: Source, data: bytes, into: Collector, *, scope: int, line_of: Callable[[int], int]) -> None:
+    """Lines of N-Triples or N-Quads. ``line_of`` turns a line number of ``data`` into one of the file."""
+    read = _good_triples if into.skip_bad else _triples
+    into.add_triples(source.split, read(source, data, into, scope, line_of))
+
+
+def _good_triples(
+    source: Source, data: bytes, into: Collector, scope: int, line_of: Callable[[int], int]
+) -> Iterator[tuple[str, str, str]]:
+    """As ``_triples``, line by line, so that a line that cannot be read leaves the others as they are."""
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        place = line_of(number) if line.strip() else 0
+        try:
+            yield from list(_triples(source, line, into, scope, lambda _, place=place: place))  # type: ignore[misc]
+        except UnreadableFile as error:
+            into.refuse(error)
+
+
+def _triples(
+    source: Source, data: bytes | io.BufferedReader[Any], into: Collector, scope: int, line_of: Callable[[int], int]
+) -> Iterator[tuple[str, str, str]]:
+    """The triples between entities in ``data``; other statements are counted, and labels kept."""
     name_of = _namer(into, scope, rename=source.format not in ("ntriples", "nquads"))
-    subjects: list[str] = []
-    relations: list[str] = []
-    objects: list[str] = []
     counts = into.counts
-
-    def flush() -> None:
-        into.add(source.split, subjects, relations, objects)
-        for column in (subjects, relations, objects):
-            column.clear()
-
     try:
         parser = pyoxigraph.parse(data, _FORMATS[source.format])
         for quad in parser:
@@ -85,17 +95,11 @@ def read_lines(
             if type(object_) is not NamedNode and type(object_) is not BlankNode:
                 counts.nested += 1
                 continue
-            subjects.append(name_of(quad.subject))
-            relations.append(quad.predicate.value)
-            objects.append(name_of(object_))
-            if len(subjects) == _CHUNK:
-                _check_sizes(source.path, (subjects, relations, objects))
-                flush()
-        _check_sizes(source.path, (subjects, relations, objects))
-        flush()
+            triple = name_of(quad.subject), quad.predicate.value, name_of(object_)
+            if max(map(len, triple)) > MAX_NAME_BYTES // 4:
+                _check_sizes(source.path, triple)
+            yield triple
         into.prefixes |= {prefix: iri for prefix, iri in parser.prefixes.items() if prefix not in into.prefixes}
-    except BiqeError:
-        raise
     except SyntaxError as error:
         if isinstance(data, bytes) and error.lineno is not None:
             error.lineno = _true_line(data, error.lineno, _FORMATS[source.format])
@@ -129,17 +133,14 @@ def blank_prefix(scope: int) -> str:
     return f"_:-{scope}-" if scope else "_:"
 
 
-def _check_sizes(path: Path, columns: Iterable[list[str]]) -> None:
-    for column in columns:
-        if max(map(len, column), default=0) <= MAX_NAME_BYTES // 4:
-            continue
-        for name in column:
-            size = len(name.encode())
-            if size > MAX_NAME_BYTES:
-                raise UnreadableFile(
-                    f"{path}: the name {name[:60]!r}... has {size:,} bytes; a name may have {MAX_NAME_BYTES:,}",
-                    hint="shorten the IRI; a long text, or data: IRI, belongs in a literal",
-                )
+def _check_sizes(path: Path, names: Iterable[str]) -> None:
+    for name in names:
+        size = len(name.encode())
+        if size > MAX_NAME_BYTES:
+            raise UnreadableFile(
+                f"{path}: the name {name[:60]!r}... has {size:,} bytes; a name may have {MAX_NAME_BYTES:,}",
+                hint="shorten the IRI; a long text, or data: IRI, belongs in a literal",
+            )
 
 
 def _bad_line(source: Source, error: SyntaxError, line_of: Callable[[int], int]) -> UnreadableFile:

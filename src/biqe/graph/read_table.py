@@ -2,8 +2,8 @@
 
 Rules, the same for both:
 
-- the columns are subject, relation, object, unless the first line names them (see HEADERS; any case, any order); named
-  columns beside these three are ignored and counted;
+- the columns are subject, relation, object, unless the first line names them (see ``header_columns``); named columns
+  beside these three are ignored and counted;
 - blank lines are skipped; a line that starts with ``#`` is a comment as a whole, and ``#`` elsewhere is part of
   a name;
 - names are taken as they stand, spaces included; an empty name is refused;
@@ -25,10 +25,10 @@ from pathlib import Path
 
 from biqe.errors import BadLine
 from biqe.graph.blocks import MAX_LINE_BYTES, MAX_NAME_BYTES, Block, blocks
-from biqe.graph.collect import LABEL, Collector, Counts
+from biqe.graph.collect import LABEL, Collector
 from biqe.graph.files import Source
 
-HEADERS = tuple(
+_HEADERS = tuple(
     (subject, relation, object_)
     for subject, object_, relations in (
         ("head", "tail", ("relation", "rel")),
@@ -40,8 +40,13 @@ HEADERS = tuple(
     )
     for relation in relations
 )
-"""Names that a header may give to the columns of subject, relation and object: all three from one row here."""
-_CHUNK_ROWS = 1 << 16
+"""Usual names of the columns of subject, relation and object."""
+_ROLES = (
+    ("subject", "head", "source", "from"),
+    ("predicate", "relation", "property", "rel"),
+    ("object", "tail", "target", "to", "value"),
+)
+"""Words that a header may combine otherwise. Single letters are not among them: small graphs have such names."""
 _LITERAL = re.compile(
     r'"(.*)"(?:@([A-Za-z]+(?:-[A-Za-z0-9]+)*)|\^\^(?:<[^<>\x00-\x20]*>|[A-Za-z][\w.-]*:[\w.-]+))', re.DOTALL
 )
@@ -65,13 +70,19 @@ class Columns:
 
 
 def header_columns(row: Sequence[str]) -> Columns | None:
-    """The columns that ``row`` names, or None if it is a row of data.
+    """The columns that ``row`` names, in any order and case, or None if it is a row of data.
 
     >>> header_columns(["Tail", "Head", "Relation", "source"]).ignored
     ('source',)
+    >>> header_columns(["Value", "Subject", "Property"])
+    Columns(subject=1, relation=2, object=0, count=3, ignored=())
     """
     names = [name.strip().lower() for name in row]
-    for header in HEADERS:
+    headers = list(_HEADERS)
+    words = [[name for name in names if name in role] for role in _ROLES]
+    if all(len(found) == 1 for found in words):
+        headers.append((words[0][0], words[1][0], words[2][0]))
+    for header in headers:
         if all(names.count(name) == 1 for name in header):
             places = [names.index(name) for name in header]
             ignored = tuple(name for place, name in enumerate(row) if place not in places)
@@ -81,77 +92,78 @@ def header_columns(row: Sequence[str]) -> Columns | None:
 
 def read_tsv(source: Source, into: Collector) -> None:
     """All triples of a TSV file."""
-    _read_rows(source, _tsv_rows(source.path, into), into, "tab")
+    rows = (
+        row
+        for block in blocks(source.path, advance=into.advance, refuse=into.refuse)
+        for row in data_rows(source.path, block, into)
+    )
+    into.add_triples(source.split, _triples(source, rows, into, "tab"))
 
 
 def read_csv(source: Source, into: Collector) -> None:
     """All triples of a CSV file."""
-    _read_rows(source, _csv_rows(source.path, into), into, "comma")
+    into.add_triples(source.split, _triples(source, _csv_rows(source.path, into), into, "comma"))
 
 
-def is_blank(line: str) -> bool:
-    """Whether a line holds nothing but spaces."""
-    return not line.strip(" \r\n")
+def read_tsv_lines(source: Source, block: Block, into: Collector) -> None:
+    """TSV lines that follow the header, if there is one."""
+    rows = data_rows(source.path, block, into)
+    into.add_triples(source.split, _triples(source, rows, into, "tab", Columns()))
 
 
-def _read_rows(source: Source, rows: Iterator[tuple[int, list[str]]], into: Collector, separator: str) -> None:
-    columns: Columns | None = None
-    subjects: list[str] = []
-    relations: list[str] = []
-    objects: list[str] = []
+def _triples(
+    source: Source,
+    rows: Iterator[tuple[int, list[str]]],
+    into: Collector,
+    separator: str,
+    columns: Columns | None = None,
+) -> Iterator[tuple[str, str, str]]:
+    """The triples among numbered rows. Where ``columns`` are not given, the first row may be a header."""
     for line, row in rows:
         if columns is None:
             header = header_columns(row)
             columns = header or Columns()
             if header is not None:
-                into.counts.ignored_columns.extend(header.ignored)
+                note_header(source.path, row, header, into)
                 continue
-        if len(row) != columns.count:
-            raise wrong_columns(source.path, line, row, columns.count, separator)
-        subject, relation, object_ = row[columns.subject], row[columns.relation], row[columns.object]
-        if object_.startswith('"') and take_literal(source.path, line, subject, relation, object_, into):
+        try:
+            if len(row) != columns.count:
+                raise _wrong_columns(source.path, line, row, columns.count, separator)
+            triple = row[columns.subject], row[columns.relation], row[columns.object]
+            if triple[2].startswith('"') and take_literal(source.path, line, *triple, into):
+                continue
+            # One test for the common case; what exactly is wrong is found out only when something is.
+            if (
+                not all(triple)
+                or max(map(len, triple)) > MAX_NAME_BYTES // 4
+                or "\n" in (joined := "".join(triple))
+                or "\r" in joined
+            ):
+                check_names(source.path, line, triple)
+        except BadLine as error:
+            into.refuse(error)
             continue
-        # One test for the common case; what exactly is wrong is found out only when something is.
-        names = subject, relation, object_
-        if not all(names) or max(map(len, names)) > MAX_NAME_BYTES // 4 or any("\n" in n or "\r" in n for n in names):
-            check_names(source.path, line, names)
-        subjects.append(subject)
-        relations.append(relation)
-        objects.append(object_)
-        if len(subjects) == _CHUNK_ROWS:
-            into.add(source.split, subjects, relations, objects)
-            subjects, relations, objects = [], [], []
-    into.add(source.split, subjects, relations, objects)
+        yield triple
 
 
-def _tsv_rows(path: Path, into: Collector) -> Iterator[tuple[int, list[str]]]:
-    for block in blocks(path, advance=into.advance):
-        for line, row in data_rows(block, into.counts):
-            _check_returns(path, line, row)
-            yield line, row
+def note_header(path: Path, row: Sequence[str], columns: Columns, into: Collector) -> None:
+    """Keep for the report that a header was recognised, and which of its columns are ignored."""
+    into.counts.headers.append(f"{path.name}: {', '.join(row)}")
+    into.counts.ignored_columns.extend(columns.ignored)
 
 
-def data_rows(block: Block, counts: Counts | None) -> Iterator[tuple[int, list[str]]]:
+def data_rows(path: Path, block: Block, into: Collector) -> Iterator[tuple[int, list[str]]]:
     """Line numbers and columns of the TSV lines that are neither blank nor comments; comments are counted."""
     for line, text in enumerate(block.data.decode().split("\n"), block.first_line):
-        if is_blank(text):
+        text = text.removesuffix("\r")
+        if not text.strip(" \r"):
             continue
         if text.startswith("#"):
-            if counts is not None:
-                counts.comments += 1
-            continue
-        yield line, text.removesuffix("\r").split("\t")
-
-
-def read_tsv_lines(source: Source, block: Block, into: Collector) -> None:
-    """Some TSV lines that follow the header, if there is one."""
-    for line, row in data_rows(block, into.counts):
-        _check_returns(source.path, line, row)
-        if len(row) != 3:
-            raise wrong_columns(source.path, line, row, 3, "tab")
-        if not take_literal(source.path, line, row[0], row[1], row[2], into):
-            check_names(source.path, line, row)
-            into.add(source.split, row[:1], row[1:2], row[2:])
+            into.counts.comments += 1
+        elif "\r" in text:
+            into.refuse(BadLine(path, line, "a carriage return inside the line", hint="end lines with LF or CRLF"))
+        else:
+            yield line, text.split("\t")
 
 
 def take_literal(path: Path, line: int, subject: str, relation: str, object_: str, into: Collector) -> bool:
@@ -174,11 +186,6 @@ def _unescaped(escape: re.Match[str]) -> str:
     return {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f"}.get(escape[3] or "", escape[3] or escape[0])
 
 
-def _check_returns(path: Path, line: int, row: Sequence[str]) -> None:
-    if any("\r" in name for name in row):
-        raise BadLine(path, line, "a carriage return inside the line", hint="end lines with LF or CRLF")
-
-
 def _csv_rows(path: Path, into: Collector) -> Iterator[tuple[int, list[str]]]:
     # A field longer than a name may be gets the message of check_names, or is no name and is ignored.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
@@ -190,17 +197,20 @@ def _csv_rows(path: Path, into: Collector) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            raise BadLine(
+            bad = BadLine(
                 path, line, f"not valid CSV: {error}", hint='a quoted name ends with "; a " inside it is written ""'
-            ) from error
-        if not row or (len(row) == 1 and is_blank(row[0])):
+            )
+            if reader.line_num > line:  # a quotation mark that is never closed takes the rest of the file with it
+                raise bad from error
+            into.refuse(bad)
             continue
-        yield line, row
+        if row and (len(row) > 1 or row[0].strip(" \r\n")):
+            yield line, row
 
 
 def _csv_lines(path: Path, into: Collector) -> Iterator[str]:
     """Lines for the csv module; comments become blank lines, so that its line numbers stay true."""
-    for block in blocks(path, advance=into.advance):
+    for block in blocks(path, advance=into.advance, refuse=into.refuse):
         for line in block.data.decode().removesuffix("\n").split("\n"):
             if line.startswith("#"):
                 into.counts.comments += 1
@@ -209,7 +219,7 @@ def _csv_lines(path: Path, into: Collector) -> Iterator[str]:
                 yield line + "\n"
 
 
-def wrong_columns(path: Path, line: int, row: Sequence[str], count: int, separator: str) -> BadLine:
+def _wrong_columns(path: Path, line: int, row: Sequence[str], count: int, separator: str) -> BadLine:
     """The error for a row with another number of columns than ``count``."""
     hint = f"columns are separated by one {separator}; name another format with --format"
     if len(row) > count == 3:

@@ -1,8 +1,8 @@
 """Compiled scanners for the line formats: TSV, N-Triples and N-Quads.
 
-They take what is plain and leave the rest to Python. A scanner stops at a line that is not plain (ODD), so that the
-line is read by the strict reader and ids keep the order of the file. N-Triples lines with a literal that is a label or
-not plain are *deferred*: they name no entity, so they can wait for the end of the block.
+They read plain lines only. A scanner stops at any other line (ODD), which the strict reader then reads, so that ids
+keep the order of the file. N-Triples lines with a literal that is a label or not plain are *deferred*: they have no new
+entity, so they can wait for the end of the block.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Entities by name or label, as a person would type them."""
+"""Entities and relations by name or label, as a person would type them: case and accents do not matter."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from biqe.errors import InvalidOption
 from biqe.graph.labels import Aliases, Labels
-from biqe.graph.prefixes import namespace_of
 from biqe.graph.vocabulary import Names, Vocabulary
 
 
@@ -24,27 +24,73 @@ class Found(NamedTuple):
 
 
 def find(vocabulary: Vocabulary, text: str, limit: int = 10) -> list[Found]:
-    """Entities whose name, label or alias fits ``text``, whatever its case; at most ``limit``.
+    """Entities whose name, label or alias fits ``text``, whatever its case and accents; at most ``limit``.
 
     First those that equal it, then those that start with it, then those that contain it; shorter ones first within
     each group, then by id. An IRI also counts by what follows its namespace, so ``Rhine`` equals
     ``http://example.org/Rhine``.
     """
+    wanted = _wanted(text, limit)
+    chosen = _best(_containing(vocabulary, wanted), wanted, limit)
+    return [Found(entity, vocabulary.entities[entity], vocabulary.label(entity)) for entity in chosen]
+
+
+def find_relations(vocabulary: Vocabulary, text: str, limit: int = 10) -> list[int]:
+    """Relations whose name fits ``text``, in the order of ``find``. An underscore fits a blank.
+
+    >>> find_relations(Vocabulary([], ["located_on", "on_sea", "borders"]), "located on")
+    [0]
+    """
+    wanted = _wanted(text, limit).replace("_", " ")
+    rows = ((id_, name.replace("_", " ")) for id_, name in enumerate(vocabulary.relations))
+    return _best((row for row in rows if wanted in fold(row[1])), wanted, limit)
+
+
+def fold(text: str) -> str:
+    """The text without case and accents.
+
+    >>> fold("Ein Café"), fold("STRASSE") == fold("Straße")
+    ('ein cafe', True)
+    """
+    folded = text.casefold()
+    if folded.isascii():
+        return folded
+    parts = unicodedata.normalize("NFKD", folded)
+    return "".join(part for part in parts if not unicodedata.combining(part)).casefold()
+
+
+def _wanted(text: str, limit: int) -> str:
     if limit < 1:
         raise InvalidOption(f"limit must be 1 or more. Got {limit}")
-    wanted = text.strip().casefold()
+    wanted = fold(text.strip())
     if not wanted:
         raise InvalidOption("the text to look for is empty")
+    return wanted
+
+
+def _best(candidates: Iterable[tuple[int, str]], wanted: str, limit: int) -> list[int]:
+    """Ids of the texts that fit best."""
     best: dict[int, tuple[int, int]] = {}
-    for entity, candidate in _containing(vocabulary, wanted):
+    for id_, candidate in candidates:
         for form in (candidate, local_name(candidate)):
-            folded = form.casefold()
+            folded = fold(form)
             place = 0 if folded == wanted else 1 if folded.startswith(wanted) else 2
             rank = (place, len(form))
-            if wanted in folded and (entity not in best or rank < best[entity]):
-                best[entity] = rank
-    chosen = sorted(best, key=lambda entity: (*best[entity], entity))[:limit]
-    return [Found(entity, vocabulary.entities[entity], vocabulary.label(entity)) for entity in chosen]
+            if wanted in folded and (id_ not in best or rank < best[id_]):
+                best[id_] = rank
+    return sorted(best, key=lambda id_: (*best[id_], id_))[:limit]
+
+
+def namespace_of(iri: str) -> str | None:
+    """The IRI up to its local name, or None for a blank node or a name that is no IRI.
+
+    >>> namespace_of("http://example.org/geo#Rhine"), namespace_of("urn:isbn:1"), namespace_of("_:b1")
+    ('http://example.org/geo#', 'urn:isbn:', None)
+    """
+    if iri.startswith("_:") or ":" not in iri:
+        return None
+    end = iri.rfind("#") + 1 or iri.rfind("/") + 1 or iri.rfind(":") + 1
+    return iri[:end]
 
 
 def local_name(name: str) -> str:
@@ -64,16 +110,16 @@ def _containing(vocabulary: Vocabulary, wanted: str) -> Iterator[tuple[int, str]
         entities = labels.entities
         yield from ((int(entities[place]), text) for place, text in _names_containing(labels.texts, wanted))
     else:
-        yield from ((entity, text) for entity, text in labels.items() if wanted in text.casefold())
+        yield from ((entity, text) for entity, text in labels.items() if wanted in fold(text))
     aliases = vocabulary.aliases
     if isinstance(aliases, Aliases):
         yield from ((int(aliases.entities[row]), text) for row, text in _names_containing(aliases.texts, wanted))
     else:
-        yield from ((entity, text) for entity, text in aliases if wanted in text.casefold())
+        yield from ((entity, text) for entity, text in aliases if wanted in fold(text))
 
 
 def _names_containing(names: Names, wanted: str) -> Iterator[tuple[int, str]]:
-    """Places and texts of the names that contain ``wanted`` when case is folded.
+    """Places and texts of the names that contain ``wanted`` once they are folded.
 
     ASCII text is searched in the bytes of all names at once, which is some ten times faster than name by name. Names
     with other letters are folded one by one, because folding may turn such a letter into ASCII.
@@ -88,7 +134,7 @@ def _names_containing(names: Names, wanted: str) -> Iterator[tuple[int, str]]:
         within = starts + len(wanted) <= offsets[places + 1]
         found.update(places[within].tolist())
     if not blob.isascii():
-        found.update(place for place in _beyond_ascii(names) if wanted in names[place].casefold())
+        found.update(place for place in _beyond_ascii(names) if wanted in fold(names[place]))
     yield from ((place, names[place]) for place in sorted(found))
 
 

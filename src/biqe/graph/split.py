@@ -1,4 +1,4 @@
-"""A graph cut into train, valid and test so that nothing has to be predicted about what was never seen."""
+"""A graph split into train, valid and test so that every entity and relation occurs in train."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXAMPLE = "for example: --split 0.05,0.05"
 
 
 def check_seed(seed: int) -> None:
-    """InvalidOption if ``seed`` can seed nothing."""
+    """InvalidOption if ``seed`` is negative."""
     if seed < 0:
         raise InvalidOption(
             f"seed must be 0 or more. Got {seed}", hint="the default is 0; any other number splits anew"

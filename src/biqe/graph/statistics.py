@@ -1,4 +1,4 @@
-"""What a graph looks like: counts, degrees, relations and their kinds, splits, entities never seen in train."""
+"""Statistics of a graph: counts, degrees, relations and their kinds, splits, entities that train lacks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Folders that are written whole or not at all: what graph folders and mined sets have in common.
 
-A folder is filled beside its place under another name, synced, and moved into place; one that stood there changes
-places with it and is deleted last. A kill at any moment leaves the old folder or the new one; what it leaves beside
-them goes when the place is next written.
+A folder is filled under a temporary name beside its place, synced, and moved into place; a folder that was there is
+exchanged with it and deleted last. A kill at any moment leaves the old folder or the new one. A temporary folder that
+a killed process leaves behind is deleted when the place is next written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MANIFEST = "manifest.json"
 Written = TypeVar("Written")
 
 ABANDONED = 60.0
-"""Seconds after which a folder that nobody holds is taken for one whose writer was killed."""
+"""Seconds after which an unlocked temporary folder is taken for one whose writer was killed."""
 
 _HEADS = threading.Lock()
 _AT_WORKING_FOLDER = -100
@@ -41,10 +41,10 @@ _EXCHANGE = 2
 
 
 def write_folder(target: Path, write: Callable[[Path], Written], *, replace: bool = True) -> Written:
-    """Let ``write`` fill a new folder, put it in the place ``target``, and return what ``write`` returned.
+    """Let ``write`` fill a new folder, move it to ``target``, and return what ``write`` returned.
 
-    Where ``target`` is a link, the folder that it leads to is meant. Without ``replace``, a folder that somebody else
-    put there meanwhile stays.
+    A symbolic link is followed. Without ``replace``, a folder that another process created meanwhile is kept, and
+    InvalidOption raised.
     """
     place = Path(os.path.realpath(target))
     temporary = place.parent / f".{place.name}.{secrets.token_hex(4)}.new"
@@ -73,13 +73,12 @@ def write_folder(target: Path, write: Callable[[Path], Written], *, replace: boo
 
 @contextlib.contextmanager
 def _held(folder: Path) -> Iterator[bool]:
-    """Hold the folder while it is being written; tells whether nobody else did. The system lets go of it for those who
-    are killed."""
+    """Lock the folder while it is being written; yields whether the lock was free. A killed process loses its lock."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # somebody holds it, or the file system cannot tell
+        except OSError:  # another process holds it, or the file system has no locks
             yield False
         else:
             yield True
@@ -88,7 +87,7 @@ def _held(folder: Path) -> Iterator[bool]:
 
 
 def _clear(place: Path) -> None:
-    """Delete what writers of this place left who were killed."""
+    """Delete temporary folders that killed writers of this place left behind."""
     for left in place.parent.glob(f".{glob.escape(place.name)}.{8 * '[0-9a-f]'}.new"):
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > ABANDONED:
@@ -158,7 +157,7 @@ def read_array(path: Path, *, damaged: str) -> NDArray[Any]:
 
 
 def cannot_be_read(path: Path, error: OSError) -> UnreadableFile:
-    """The error for a file that the system does not give out."""
+    """The error for a file that the system refuses to open or read."""
     return UnreadableFile(f"{path} cannot be read: {error.strerror or error}", hint="are you allowed to read it?")
 
 
@@ -193,7 +192,7 @@ def _move(temporary: Path, target: Path, *, replace: bool) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two folders change places at one stroke; False where the system or the file system cannot."""
+    """Exchange two folders atomically; False where the system or the file system cannot."""
     try:
         swap = ctypes.CDLL(None).renameat2
     except (OSError, AttributeError):

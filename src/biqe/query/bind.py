@@ -1,8 +1,7 @@
 """From names to ids: a query of the text becomes a query of the graph.
 
-A name is looked up as it stands, then with the usual changes that a name suffers on its way into SPARQL (blanks
-written as underscores or %20), then, for entities, as a label, then as a further label such as one of another
-language. What fits nothing is refused with what is like it.
+A name is looked up as it stands, then with blanks for underscores or %20, then, for entities, as a label, then as a
+further label such as one of another language. An unknown name is refused with similar ones as suggestions.
 """
 
 from __future__ import annotations
@@ -102,8 +101,7 @@ def find_entity(name: str, vocabulary: Vocabulary) -> int:
 
 
 def entities_called(name: str, vocabulary: Vocabulary) -> list[int]:
-    """Ids of the entities that ``name`` may mean: the one of that name, or all whose label it is; none are found at
-    once, without a look for names like it."""
+    """Ids of the entities that ``name`` may mean: the one of that name, or all whose label it is; maybe none."""
     for spelling in _spellings(name):
         id_ = vocabulary.entities.find(spelling)
         if id_ is not None:
@@ -145,7 +143,7 @@ def _spellings(*names: str) -> Iterator[str]:
 
 
 class _Labels:
-    """Entities by label, each part made when it is first needed: seconds, for millions of labels."""
+    """Entities by label. Each part is made when first needed, which takes seconds for millions of labels."""
 
     def __init__(self, pairs: Collection[tuple[int, str]]) -> None:
         self._pairs = pairs
@@ -185,7 +183,7 @@ _LABELS: WeakKeyDictionary[Vocabulary, tuple[_Labels, _Labels]] = WeakKeyDiction
 
 
 def _labels(vocabulary: Vocabulary) -> tuple[_Labels, _Labels]:
-    """The labels that are shown, and the others: a label that is shown is never ambiguous for one that is not."""
+    """The labels that are shown, and the further ones, which are looked up only after these."""
     if vocabulary not in _LABELS:
         _LABELS[vocabulary] = _Labels(vocabulary.labels.items()), _Labels(vocabulary.aliases)
     return _LABELS[vocabulary]

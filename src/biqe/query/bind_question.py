@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.ast import Entity, Query
 from biqe.query.bind import bind, find_entity
 from biqe.query.bound import BoundQuery
-from biqe.query.expression import AllOf, AnyOf, Compare, Condition, NameOf, Not, OneOf, Operand, variables
-from biqe.query.question import ASK, COUNT, Branch, Order, Question
+from biqe.query.question import (
+    ASK,
+    COUNT,
+    Branch,
+    Condition,
+    NameOf,
+    Operand,
+    Order,
+    Question,
+    map_operands,
+    variables,
+)
 
 
 @dataclass(frozen=True)
@@ -20,7 +29,7 @@ class BoundBranch:
     query: BoundQuery
     """Its targets are the selected variables."""
     wide: BoundQuery
-    """The same with those hidden variables as further targets that a condition names: a row of it can be judged."""
+    """The same query with the hidden variables of conditions as further targets, so that its rows can be filtered."""
     filters: tuple[Condition, ...] = ()
     """Their entities are spelt as the graph spells them."""
 
@@ -78,23 +87,11 @@ def _branch(question: Question, branch: Branch, vocabulary: Vocabulary, limit: i
 def _resolved(condition: Condition, vocabulary: Vocabulary) -> Condition:
     """The condition with every entity spelt as the graph spells it; UnknownName for one that it does not have."""
 
-    def name(term: Operand) -> Operand:
-        if isinstance(term, Entity):
-            return Entity(vocabulary.entities[find_entity(term.name, vocabulary)])
-        if isinstance(term, NameOf) and isinstance(term.term, Entity):
-            return NameOf(Entity(vocabulary.entities[find_entity(term.term.name, vocabulary)]))
-        return term
+    def spelt(operand: Operand) -> Operand:
+        term = operand.term if isinstance(operand, NameOf) else operand
+        if not isinstance(term, Entity):
+            return operand
+        entity = Entity(vocabulary.entities[find_entity(term.name, vocabulary)])
+        return NameOf(entity) if isinstance(operand, NameOf) else entity
 
-    return _mapped(condition, name)
-
-
-def _mapped(condition: Condition, name: Callable[[Operand], Operand]) -> Condition:
-    if isinstance(condition, AllOf | AnyOf):
-        return replace(condition, parts=tuple(_mapped(part, name) for part in condition.parts))
-    if isinstance(condition, Not):
-        return Not(_mapped(condition.part, name))
-    if isinstance(condition, Compare):
-        return replace(condition, left=name(condition.left), right=name(condition.right))
-    if isinstance(condition, OneOf):
-        return replace(condition, term=name(condition.term), options=tuple(map(name, condition.options)))
-    return condition
+    return map_operands(condition, spelt)

@@ -1,7 +1,6 @@
-"""A query that is being typed: what a word of it may become, where it ends, and clauses that are added after its end.
+"""A query that is being typed in the shell: completion of words, whether it is finished, clauses added after its end.
 
-The shell offers these. Words become keywords, prefixes, and names of the graph, by name or by label; nothing is read
-but the vocabulary.
+Words are completed to keywords, prefixes, and names of the graph, by name or by label.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ from urllib.parse import unquote
 import numpy as np
 
 from biqe.graph.labels import Aliases
-from biqe.graph.search import find, local_name
+from biqe.graph.search import find, fold, local_name
 from biqe.graph.vocabulary import Names, Vocabulary
 from biqe.query.ast import is_absolute, written
+from biqe.query.names import abbreviated
 from biqe.query.scan import Word, scan
 
 KEYWORDS = (
@@ -25,7 +25,6 @@ KEYWORDS = (
 ).split()
 CLAUSES = ("GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "VALUES")
 """First words of what may follow the closing brace of a query, in an order that SPARQL allows."""
-_LOCAL = re.compile(r"[\w][\w\-]*(?:\.[\w\-]+)*")
 _STEPS = re.compile(r"(?:<[^<>]*>|\\.|[^<\\])*[/|^!=]")
 """A word up to its last sign of a path or comparison; such a sign within an IRI, or escaped, is part of a name."""
 
@@ -33,7 +32,7 @@ _STEPS = re.compile(r"(?:<[^<>]*>|\\.|[^<\\])*[/|^!=]")
 def complete(
     word: str, vocabulary: Vocabulary, prefixes: Mapping[str, str] | None = None, limit: int = 50
 ) -> list[str]:
-    """Ways to finish ``word``, the nearest first: each is text that a query may hold.
+    """Completions of ``word``, the best first: each is text that a query may hold.
 
     ``:Rh`` is finished with names of the graph, relations first, then entities of which the name or any label begins
     so; ``wd:Q1`` with names of that namespace; ``<http://...`` with names that are IRIs; a bare word with keywords.
@@ -55,7 +54,7 @@ def complete(
 
 
 def complete_as_typed(word: str, vocabulary: Vocabulary, prefixes: Mapping[str, str] | None = None) -> list[str]:
-    """All ways to finish ``word`` that begin with it as it stands, capitals included.
+    """All completions of ``word`` that begin with it exactly, capitals included.
 
     >>> town = Vocabulary(["Rhine", "New York", "Bonn"], ["located_on", "rises_in"], {2: "Rheinstadt"})
     >>> complete_as_typed(":R", town), complete_as_typed(":new", town)
@@ -72,7 +71,7 @@ def complete_as_typed(word: str, vocabulary: Vocabulary, prefixes: Mapping[str, 
 
 
 def _complete(word: str, names: Callable[[str, str], Iterable[str]], prefixes: Mapping[str, str] | None) -> list[str]:
-    """Ways to finish the word, or else the last step of the path that it is."""
+    """Completions of the word or, where there are none, of the last step of the path that it is."""
     prefixes = {"": "", **(prefixes or {})}
     found = _finished(word, names, prefixes)
     steps = None if found else _STEPS.match(word)
@@ -91,7 +90,7 @@ def _finished(word: str, names: Callable[[str, str], Iterable[str]], prefixes: M
     prefix, colon, begun = word.partition(":")
     if colon and prefix in prefixes:
         namespace = prefixes[prefix] if is_absolute(prefixes[prefix]) else ""
-        return list(dict.fromkeys(_short(name, prefix, namespace) for name in names(begun, namespace)))
+        return list(dict.fromkeys(abbreviated(name, {prefix: namespace}) for name in names(begun, namespace)))
     words = [keyword for keyword in KEYWORDS if word and keyword.startswith(word.upper())]
     return words + [f"{name}:" for name in sorted(prefixes) if name and word and name.startswith(word)]
 
@@ -105,8 +104,9 @@ def _beginning(names: Names, start: bytes) -> Iterator[str]:
 
 
 def _names(vocabulary: Vocabulary, begun: str, namespace: str, limit: int) -> Iterator[str]:
-    """Relations, then entities, of the namespace, whose local name or any label begins so, whatever its capitals."""
-    folded = begun.casefold()
+    """Relations, then entities, of the namespace, whose local name or any label begins so, whatever its case
+    and accents."""
+    folded = fold(begun)
     for name in _starting(vocabulary.relations, namespace):
         if _begins(name, namespace, folded):
             yield name
@@ -118,9 +118,7 @@ def _names(vocabulary: Vocabulary, begun: str, namespace: str, limit: int) -> It
     begin = (
         entity.name
         for entity in found
-        if _begins(entity.name, namespace, folded)
-        or entity.label.casefold().startswith(folded)
-        or entity.entity in also
+        if _begins(entity.name, namespace, folded) or fold(entity.label).startswith(folded) or entity.entity in also
     )
     yield from islice(begin, limit)
 
@@ -134,7 +132,7 @@ def _with_alias(vocabulary: Vocabulary, entities: Sequence[int], folded: str) ->
     else:
         pairs = aliases
     wanted = set(entities)
-    return {entity for entity, text in pairs if entity in wanted and text.casefold().startswith(folded)}
+    return {entity for entity, text in pairs if entity in wanted and fold(text).startswith(folded)}
 
 
 def _starting(names: Names, namespace: str) -> Iterator[str]:
@@ -142,12 +140,7 @@ def _starting(names: Names, namespace: str) -> Iterator[str]:
 
 
 def _begins(name: str, namespace: str, folded: str) -> bool:
-    return any(form.casefold().startswith(folded) for form in (name[len(namespace) :], local_name(name)))
-
-
-def _short(name: str, prefix: str, namespace: str) -> str:
-    local = name[len(namespace) :]
-    return f"{prefix}:{local}" if _LOCAL.fullmatch(local) else written(name)
+    return any(fold(form).startswith(folded) for form in (name[len(namespace) :], local_name(name)))
 
 
 # The end of a query, and beyond

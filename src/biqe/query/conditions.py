@@ -1,18 +1,20 @@
-"""FILTER and VALUES of rdflib's tree, turned into conditions in names.
+"""FILTER and VALUES: read from the words of a query text into conditions in names.
 
-Each function stands under the grammar production that it handles. What SPARQL would call a type error when a row is
-looked at is refused here, before any row is: an entity has a name and a label, and no other value.
+Each method stands under the grammar production that it reads. What SPARQL would call a type error when it looks at a
+row is refused here, before any row is looked at: an entity has a name and a label, and no other value.
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import re
+from functools import lru_cache
 
-from biqe.errors import SparqlSyntax
 from biqe.query.ast import Entity, Variable
-from biqe.query.expression import (
+from biqe.query.names import QueryNames
+from biqe.query.question import (
+    COMPARISONS,
     EQUALITY,
-    PARTS,
+    SUBSTRING_FUNCTIONS,
     AllOf,
     AnyOf,
     Compare,
@@ -20,147 +22,228 @@ from biqe.query.expression import (
     Holds,
     IsIri,
     Matches,
+    Named,
     NameOf,
     Not,
     OneOf,
     Operand,
     Text,
 )
-from biqe.query.names import QueryNames
-from biqe.query.regex import HINT, fault
-from biqe.query.scan import Scan
-from biqe.query.subset import MAX_REGEX, syntax_error
+from biqe.query.scan import Word
+from biqe.query.subset import EXPRESSION, FUNCTIONS, MAX_REGEX, VALUES, Words
 
 FLAGS = "ismq"
-"""What the third argument of regex may hold: no capitals, dot is any character, lines, no special characters."""
+"""What the third argument of regex may hold: ignore case, dot matches line ends, lines, no special characters."""
+_BUILT_IN = ("REGEX", "STR", "ISIRI", "ISURI", *SUBSTRING_FUNCTIONS)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f", "\\": "\\", '"': '"', "'": "'"}
 
 
 class Conditions:
-    """Conditions of one query text."""
+    """The FILTER and VALUES clauses of one query text."""
 
-    def __init__(self, scanned: Scan, names: QueryNames) -> None:
-        self.scanned = scanned
+    def __init__(self, words: Words, names: QueryNames) -> None:
+        self.words = words
         self.names = names
+        self.places: dict[Variable, Word] = {}
+        """Where each variable first stands in a condition."""
+        self._clause = words.word
+        """The FILTER that is being read."""
+
+    # [68] Filter ::= 'FILTER' Constraint; [69] Constraint ::= BrackettedExpression | BuiltInCall | FunctionCall
+    def filter(self) -> Condition:
+        self._clause = self.words.take()
+        if self.words.sees("("):
+            return self._condition(self._bracketed())
+        return self._condition(self._built_in())
 
     # [110] Expression ::= ConditionalOrExpression
-    def condition(self, node: Any) -> Condition:
-        """What is true or false of a row."""
-        node = _unwrapped(node)
-        kind = getattr(node, "name", None)
-        # [111] ConditionalOrExpression, [112] ConditionalAndExpression
-        if kind in ("OrExpression", "AndExpression"):
-            parts = tuple(self.condition(part) for part in (node.expr, *node.other))
-            return AnyOf(parts) if kind == "OrExpression" else AllOf(parts)
-        # [114] RelationalExpression
-        if kind == "RelationalExpression":
-            return self.relation(node)
-        # [118] UnaryExpression ::= '!' PrimaryExpression | ...
-        if kind == "UnaryNot":
-            return Not(self.condition(node.expr))
-        # [122] RegexExpression
-        if kind == "Builtin_REGEX":
-            return self.regex(node)
-        # [121] BuiltInCall
-        if kind in ("Builtin_ISIRI", "Builtin_ISURI"):
-            term = self.operand(node.arg)
-            if isinstance(term, Text | NameOf):
-                self._refuse("isIRI", f"isIRI looks at an entity, not at the text {term}", "write isIRI(?x)")
-            return IsIri(term)
-        if kind is not None and kind.removeprefix("Builtin_") in PARTS:
-            function = kind.removeprefix("Builtin_")
-            return Holds(function, self.named(node.arg1, function), self.text(node.arg2, function))
-        operand = self.operand(node)
-        self._refuse(None, f"{operand} is neither true nor false", f"compare it, as in FILTER({operand} = :name)")
+    # [111] ConditionalOrExpression ::= ConditionalAndExpression ( '||' ConditionalAndExpression )*
+    def _expression(self) -> Condition | Operand:
+        parts = [self._and()]
+        while self.words.accept("||"):
+            parts.append(self._and())
+        return parts[0] if len(parts) == 1 else AnyOf(tuple(map(self._condition, parts)))
+
+    # [112] ConditionalAndExpression ::= ValueLogical ( '&&' ValueLogical )*
+    def _and(self) -> Condition | Operand:
+        parts = [self._relational()]
+        while self.words.accept("&&"):
+            parts.append(self._relational())
+        return parts[0] if len(parts) == 1 else AllOf(tuple(map(self._condition, parts)))
 
     # [114] RelationalExpression ::= NumericExpression ( '=' NumericExpression | ... | 'IN' ExpressionList | ... )?
-    def relation(self, node: Any) -> Condition:
-        operator = str(node.op).upper()
-        left = self.operand(node.expr)
-        if operator == "IN":
-            options = tuple(self.operand(part) for part in node.other)
-            for option in options:
-                self._comparable(left, "=", option)
-            return OneOf(left, options, node.negated is not None)
-        right = self.operand(node.other)
-        self._comparable(left, operator, right)
-        return Compare(left, operator, right)
+    def _relational(self) -> Condition | Operand:
+        words = self.words
+        left = self._unary()
+        operator = words.accept(*COMPARISONS)
+        if operator is not None:
+            compared = Compare(self._operand(left), operator.text, self._operand(self._unary()))
+            self._refuse_incomparable(compared.left, compared.operator, compared.right)
+            return compared
+        negated = words.sees("NOT") and words.following.text.upper() == "IN"
+        if negated:
+            words.take()
+        if not words.accept("IN"):
+            return left
+        # [71] ExpressionList ::= NIL | '(' Expression ( ',' Expression )* ')'
+        term, options = self._operand(left), list[Operand]()
+        words.expect("(", EXPRESSION)
+        while not words.sees(")"):
+            if options:
+                words.expect(",", EXPRESSION)
+            options.append(self._operand(self._expression()))
+            self._refuse_incomparable(term, "=", options[-1])
+        words.take()
+        return OneOf(term, tuple(options), negated)
 
-    def _comparable(self, left: Operand, operator: str, right: Operand) -> None:
-        texts = [isinstance(side, NameOf | Text) for side in (left, right)]
-        if texts[0] != texts[1]:
-            entity, text = (right, left) if texts[0] else (left, right)
-            self._refuse(
-                None,
-                f"{entity} is an entity and {text} is a text, so 'FILTER({left} {operator} {right})' never holds",
-                f"compare names, as in STR({entity}) {operator} {text}, or entities, as in {entity} {operator} :name",
-            )
-        if not texts[0] and operator not in EQUALITY:
-            self._refuse(
-                None,
-                f"entities have no order, so {left} {operator} {right} has no answer",
-                f"compare their names, as in STR({left}) {operator} STR({right})",
-            )
+    # [118] UnaryExpression ::= '!' PrimaryExpression | ... | PrimaryExpression
+    def _unary(self) -> Condition | Operand:
+        return Not(self._condition(self._primary())) if self.words.accept("!") else self._primary()
 
-    # [122] RegexExpression ::= 'REGEX' '(' Expression ',' Expression ( ',' Expression )? ')'
-    def regex(self, node: Any) -> Matches:
-        pattern = self.text(node.pattern, "REGEX")
-        flags = self.text(node.flags, "REGEX") if node.flags is not None else ""
+    # [119] PrimaryExpression ::= BrackettedExpression | BuiltInCall | iriOrFunction | RDFLiteral | ... | Var
+    def _primary(self) -> Condition | Operand:
+        words, word = self.words, self.words.word
+        if words.sees("("):
+            return self._bracketed()
+        if word.kind == "variable":
+            return self.variable(EXPRESSION)
+        if word.kind == "string":
+            return self._string()
+        if word.kind in ("iri", "name"):
+            if words.following.text == "(":
+                raise words.outside(word, "a function of one's own", f"functions are {FUNCTIONS}")
+            return Entity(self.names.name(words.take()))
+        return self._built_in()
+
+    # [120] BrackettedExpression ::= '(' Expression ')'
+    def _bracketed(self) -> Condition | Operand:
+        self.words.expect("(", EXPRESSION)
+        inner = self._expression()
+        self.words.expect(")", EXPRESSION)
+        return inner
+
+    # [121] BuiltInCall ::= 'STR' '(' Expression ')' | 'CONTAINS' '(' Expression ',' Expression ')' | ...
+    def _built_in(self) -> Condition | Operand:
+        words, word = self.words, self.words.word
+        function = word.text.upper()
+        if not words.accept(*_BUILT_IN):
+            raise words.unexpected(EXPRESSION)
+        words.expect("(", EXPRESSION)
+        first = self._operand(self._expression())
+        rest: list[Operand] = []
+        # [122] RegexExpression ::= 'REGEX' '(' Expression ',' Expression ( ',' Expression )? ')'
+        least, most = {"REGEX": (1, 2)}.get(function, (1, 1) if function in SUBSTRING_FUNCTIONS else (0, 0))
+        while len(rest) < least or (len(rest) < most and words.sees(",")):
+            words.expect(",", EXPRESSION)
+            rest.append(self._operand(self._expression()))
+        words.expect(")", EXPRESSION)
+        if function == "STR":
+            return first if isinstance(first, Text | NameOf) else NameOf(first)
+        if function in ("ISIRI", "ISURI"):
+            if isinstance(first, Text | NameOf):
+                raise words.error(word, f"isIRI looks at an entity, not at the text {first}", "write isIRI(?x)")
+            return IsIri(first)
+        if isinstance(first, Text):
+            message = f"{function} looks at a variable, not at the text {first}"
+            raise words.error(word, message, f"{function}(?x, ...)")
+        texts: list[str] = []
+        for operand in rest:
+            if not isinstance(operand, Text):
+                message = f"{function} wants a text where {operand} stands"
+                raise words.error(word, message, 'write it in quotes: "..."')
+            texts.append(operand.value)
+        return self._regex(word, first, *texts) if function == "REGEX" else Holds(function, first, texts[0])
+
+    def _regex(self, word: Word, text: Named, pattern: str, flags: str = "") -> Matches:
         if len(pattern) > MAX_REGEX:
-            self._refuse(
-                "regex",
+            raise self.words.error(
+                word,
                 f"the regular expression has {len(pattern):,} characters; at most {MAX_REGEX:,} are read",
                 "shorten it, or join two with ||",
             )
         if not set(flags) <= set(FLAGS):
-            self._refuse(
-                "regex", f"flags of regex must be among {', '.join(FLAGS)}. Got {flags!r}", "leave the others out"
+            raise self.words.error(
+                word, f"flags of regex must be among {', '.join(FLAGS)}. Got {flags!r}", "leave the others out"
             )
-        if reason := fault(pattern, flags):
-            self._refuse("regex", reason, HINT)
-        return Matches(self.named(node.text, "REGEX"), pattern, flags)
+        if reason := _regex_fault(pattern, flags):
+            hint = "back references and look-around are not supported: matching takes time in proportion to the text"
+            raise self.words.error(word, reason, hint)
+        return Matches(text, pattern, flags)
 
-    def named(self, node: Any, function: str) -> Variable | Entity | NameOf:
-        """The first argument of a text function: an entity stands for its name and its label."""
-        operand = self.operand(node)
-        if isinstance(operand, Text):
-            self._refuse(function, f"{function} looks at a variable, not at the text {operand}", f"{function}(?x, ...)")
-        return operand
+    # [135] String; [129] RDFLiteral ::= String ( LANGTAG | ( '^^' iri ) )?
+    def _string(self) -> Text:
+        words, word = self.words, self.words.take()
+        if words.word.kind == "tag" or words.sees("^^"):
+            raise words.outside(words.word, "a language or type of a string", "compare with a plain string")
+        for escape in _ESCAPE.finditer(word.text):
+            if escape[1] not in _ESCAPED:
+                raise words.error(
+                    word, f"{escape[0]!r} is no escape of a string", r"write \\ for a backslash, as in '\\d'"
+                )
+        quotes = 3 if word.text[:3] in ("'''", '"""') and len(word.text) >= 6 else 1
+        return Text(_ESCAPE.sub(lambda escape: _ESCAPED[escape[1]], word.text[quotes:-quotes]))
 
-    def text(self, node: Any, function: str) -> str:
-        operand = self.operand(node)
-        if not isinstance(operand, Text):
-            self._refuse(function, f"{function} wants a text where {operand} stands", 'write it in quotes: "..."')
-        return operand.value
+    # [108] Var
+    def variable(self, zone: str) -> Variable:
+        """A variable of a condition, whose place is kept."""
+        word = self.words.expect_variable(zone)
+        variable = Variable(word.text[1:])
+        self.places.setdefault(variable, word)
+        return variable
 
-    # [119] PrimaryExpression ::= BrackettedExpression | BuiltInCall | iriOrFunction | RDFLiteral | ... | Var
-    def operand(self, node: Any) -> Operand:
+    def _condition(self, found: Condition | Operand) -> Condition:
+        """What must be true or false of a row."""
+        if isinstance(found, Operand):
+            hint = f"compare it, as in FILTER({found} = :name)"
+            raise self.words.error(self._clause, f"{found} is neither true nor false", hint)
+        return found
+
+    def _operand(self, found: Condition | Operand) -> Operand:
         """What can be compared: an entity, or a text."""
-        from rdflib.term import Variable as Var
+        if isinstance(found, Operand):
+            return found
+        message = "a condition stands where an entity or a text should"
+        raise self.words.error(self._clause, message, "compare variables, names, texts")
 
-        node = _unwrapped(node)
-        kind = getattr(node, "name", None)
-        if isinstance(node, Var):
-            return Variable(str(node))
-        if kind == "literal":
-            return Text(str(node.string))
-        if kind == "Builtin_STR":
-            inner = self.operand(node.arg)
-            return inner if isinstance(inner, Text | NameOf) else NameOf(inner)
-        if kind is not None and kind != "pname":
-            self._refuse(None, "a condition stands where an entity or a text should", "compare variables, names, texts")
-        return Entity(self.names.name(node))
+    def _refuse_incomparable(self, left: Operand, operator: str, right: Operand) -> None:
+        texts = [isinstance(side, NameOf | Text) for side in (left, right)]
+        if texts[0] != texts[1]:
+            entity, text = (right, left) if texts[0] else (left, right)
+            raise self.words.error(
+                self._clause,
+                f"{entity} is an entity and {text} is a text, so 'FILTER({left} {operator} {right})' never holds",
+                f"compare names, as in STR({entity}) {operator} {text}, or entities, as in {entity} {operator} :name",
+            )
+        if not texts[0] and operator not in EQUALITY:
+            raise self.words.error(
+                self._clause,
+                f"entities have no order, so {left} {operator} {right} has no answer",
+                f"compare their names, as in STR({left}) {operator} STR({right})",
+            )
 
     # [61] InlineData ::= 'VALUES' DataBlock
-    def values(self, node: Any) -> Condition | None:
+    # [62] DataBlock ::= Var '{' DataBlockValue* '}' | '(' Var* ')' '{' ( '(' DataBlockValue* ')' )* '}'
+    def values(self) -> Condition | None:
         """The rows of a VALUES block as a condition; None where they exclude nothing."""
-        variables = [Variable(str(variable)) for variable in node.var or ()]
-        rows = [list(row) if _is_row(row) else [row] for row in node.value or ()]
-        # An empty row is read as the empty list of RDF.
-        rows = [[] if not variables and len(row) <= 1 else row for row in rows]
+        words, clause = self.words, self.words.take()
+        if words.accept("("):
+            variables = []
+            while not words.accept(")"):
+                variables.append(self.variable(VALUES))
+            words.expect("{", VALUES)
+            rows = []
+            while not words.accept("}"):
+                words.expect("(", VALUES)
+                rows.append(self._row(")"))
+        else:
+            variables = [self.variable(VALUES)]
+            words.expect("{", VALUES)
+            rows = [[value] for value in self._row("}")]
         for row in rows:
             if len(row) != len(variables):
-                self._refuse(
-                    "VALUES",
+                raise words.error(
+                    clause,
                     f"a row of VALUES has {len(row)} values for {len(variables)} variables",
                     "write one value for each, or UNDEF",
                 )
@@ -168,40 +251,50 @@ class Conditions:
             return None
         alternatives: dict[Condition | None, None] = {}
         for row in rows:
-            pairs = [
-                Compare(variable, "=", Entity(self.names.name(value)))
-                for variable, value in zip(variables, row, strict=True)
-                if str(value) != "UNDEF"
-            ]
+            fixed = [(variable, value) for variable, value in zip(variables, row, strict=True) if value is not None]
+            pairs = [Compare(variable, "=", value) for variable, value in fixed]
             alternatives[AllOf(tuple(pairs)) if len(pairs) > 1 else pairs[0] if pairs else None] = None
         if None in alternatives:
             return None
         if len(variables) == 1 or not rows:
-            options = tuple(pair.right for pair in alternatives if isinstance(pair, Compare))
-            return OneOf(variables[0], options)
+            return OneOf(variables[0], tuple(pair.right for pair in alternatives if isinstance(pair, Compare)))
         parts = tuple(part for part in alternatives if part is not None)
         return parts[0] if len(parts) == 1 else AnyOf(parts)
 
-    def _refuse(self, where: str | None, message: str, hint: str) -> NoReturn:
-        raise self.refusal(where or "FILTER", message, hint)
-
-    def refusal(self, where: str, message: str, hint: str) -> SparqlSyntax:
-        """The error that points at the first word ``where``, whatever its capitals."""
-        found = (word.start for word in self.scanned.words if word.text.lstrip("?$").upper() == where.upper())
-        return syntax_error(self.scanned, next(found, 0), message, hint=hint)
-
-
-def _unwrapped(node: Any) -> Any:
-    """A node without the productions around it that have one part only."""
-    while getattr(node, "name", "").endswith("Expression") and not _others(node):
-        node = node.expr
-    return node
+    # [65] DataBlockValue ::= iri | RDFLiteral | ... | 'UNDEF'
+    def _row(self, closing: str) -> list[Entity | None]:
+        """Values up to the closing bracket; None for UNDEF."""
+        values: list[Entity | None] = []
+        while not self.words.accept(closing):
+            if self.words.accept("UNDEF"):
+                values.append(None)
+            elif self.words.word.kind in ("iri", "name"):
+                values.append(Entity(self.names.name(self.words.take())))
+            else:
+                raise self.words.unexpected(VALUES)
+        return values
 
 
-def _others(node: Any) -> Any:
-    # An empty list of options, as in ?x IN (), is something else than no options at all.
-    return node.other is not None and (node.name == "RelationalExpression" or len(node.other) > 0)
+def as_re2(pattern: str, flags: str) -> str:
+    """The regular expression with the flags that RE2 takes inside of it. The flag ``i`` is left to the caller.
+
+    RE2 matches in time proportional to the text, whatever the expression.
+    """
+    pattern = re.escape(pattern) if "q" in flags else pattern
+    inline = "".join(sorted(set(flags) & set("sm")))
+    return f"(?{inline}){pattern}" if inline else pattern
 
 
-def _is_row(value: Any) -> bool:
-    return not isinstance(value, str) and getattr(value, "name", None) != "pname"
+@lru_cache(maxsize=256)
+def _regex_fault(pattern: str, flags: str) -> str | None:
+    """Why the expression cannot be read; None where it can."""
+    # pyarrow takes a tenth of a second to load, so it is imported only where there is a regular expression.
+    import pyarrow
+    from pyarrow import compute
+
+    try:
+        compute.match_substring_regex(pyarrow.array([""], pyarrow.string()), as_re2(pattern, flags))
+    except pyarrow.ArrowInvalid as error:
+        reason = str(error).partition(": ")[2] or str(error)
+        return f"{pattern[:60]!r} is no regular expression that can be read: {reason[:120]}"
+    return None

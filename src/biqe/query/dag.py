@@ -1,19 +1,22 @@
-"""The query graph as a DAG: roots, leaves, depths, and where each target stands.
+"""The query graph as a DAG: roots, leaves, depths, where each target stands, and the root-to-leaf paths.
 
-Paper: section "Conjunctive queries" (depth of a vertex: maximal length of a path from a root to it) and the table
-of positions (tail, intersection, branch). Any query can be analysed; cyclic ones have no order and no depths.
+Paper: section "Conjunctive queries" (depth of a vertex: maximal length of a path from a root to it), the table of
+positions (tail, intersection, branch), and section "The Bidirectional Query Encoder" (a query is decomposed into all
+paths from a root to a leaf). Any query can be analysed; cyclic ones have no order, no depths and no paths.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from biqe.errors import InvalidOption, TooManyPaths, UnsupportedQuery
 from biqe.query.bound import BoundQuery, Edge
 
 TAIL, INTERSECTION, BRANCH = "tail", "intersection", "branch"
+PATH_CAP = 64
+"""Root-to-leaf paths of one query; their number can be exponential in the number of nodes."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,10 @@ class Dag:
     """What the direction of the edges says about a query."""
 
     query: BoundQuery
+    successors: tuple[tuple[int, ...], ...]
+    """For each node, the objects of its outgoing edges, in order of edges."""
+    predecessors: tuple[tuple[int, ...], ...]
+    """For each node, the subjects of its incoming edges, in order of edges."""
     roots: tuple[int, ...]
     """Nodes without incoming edge, ascending."""
     leaves: tuple[int, ...]
@@ -42,27 +49,12 @@ class Dag:
     @cached_property
     def ancestors(self) -> tuple[frozenset[int], ...]:
         """For each node, the nodes from which it can be reached along the edges."""
-        steps: list[list[int]] = [[] for _ in self.query.nodes]
-        for subject, _, object_ in self.query.edges:
-            steps[object_].append(subject)
-        return tuple(_reachable(node, steps) for node in range(len(steps)))
+        return tuple(_reachable(node, self.predecessors) for node in range(len(self.predecessors)))
 
     @cached_property
     def descendants(self) -> tuple[frozenset[int], ...]:
         """For each node, the nodes that can be reached from it along the edges."""
-        steps: list[list[int]] = [[] for _ in self.query.nodes]
-        for subject, _, object_ in self.query.edges:
-            steps[subject].append(object_)
-        return tuple(_reachable(node, steps) for node in range(len(steps)))
-
-    @property
-    def equal_depth_targets(self) -> tuple[tuple[int, ...], ...]:
-        """Groups of two targets or more at one depth: what the paper's depth rule forbids. Shallow ones first."""
-        groups: dict[int, list[int]] = defaultdict(list)
-        if self.is_acyclic:
-            for target in self.query.targets:
-                groups[self.depths[target]].append(target)
-        return tuple(tuple(groups[depth]) for depth in sorted(groups) if len(groups[depth]) > 1)
+        return tuple(_reachable(node, self.successors) for node in range(len(self.successors)))
 
 
 def analyse(query: BoundQuery) -> Dag:
@@ -90,6 +82,8 @@ def analyse(query: BoundQuery) -> Dag:
     is_connected = count > 0 and len(components(count, query.edges)) == 1
     return Dag(
         query=query,
+        successors=tuple(map(tuple, successors)),
+        predecessors=tuple(map(tuple, predecessors)),
         roots=tuple(node for node in range(count) if not predecessors[node]),
         leaves=tuple(node for node in range(count) if not successors[node]),
         order=tuple(order) if is_acyclic else (),
@@ -130,7 +124,7 @@ def _topological_order(successors: list[list[int]], predecessors: list[list[int]
     return order
 
 
-def _reachable(start: int, steps: list[list[int]]) -> frozenset[int]:
+def _reachable(start: int, steps: Sequence[Sequence[int]]) -> frozenset[int]:
     """Nodes one step or more away; ``start`` itself only if a cycle leads back to it."""
     seen: set[int] = set()
     todo = list(steps[start])
@@ -146,3 +140,74 @@ def _role(target: int, successors: list[list[int]], predecessors: list[list[int]
     if not successors[target]:
         return TAIL
     return INTERSECTION if len(predecessors[target]) >= 2 else BRANCH
+
+
+@dataclass(frozen=True)
+class Path:
+    """One way from a root to a leaf: ``nodes[i]`` and ``nodes[i + 1]`` are joined by ``edges[i]``."""
+
+    nodes: tuple[int, ...]
+    """Positions in ``BoundQuery.nodes``, root first."""
+    edges: tuple[int, ...]
+    """Positions in ``BoundQuery.edges``; one less than nodes."""
+
+
+def paths(query: BoundQuery, *, cap: int = PATH_CAP) -> list[Path]:
+    """All root-to-leaf paths: from each root in order of nodes, depth first, along edges in order of edges.
+
+    A query with a cycle has none and is refused; so is one with more than ``cap`` paths.
+
+    >>> diamond = BoundQuery((5, -1, -1, -1), ((0, 0, 1), (0, 1, 2), (1, 2, 3), (2, 3, 3)), (1, 2, 3))
+    >>> [path.nodes for path in paths(diamond)]
+    [(0, 1, 3), (0, 2, 3)]
+    """
+    if cap < 1:
+        raise InvalidOption(f"cap on the number of paths must be at least 1. Got {cap}")
+    dag = analyse(query)
+    number = count_paths(dag)
+    if number > cap:
+        raise TooManyPaths(
+            f"this query has {number:,} root-to-leaf paths; at most {cap:,} are allowed",
+            hint="ask for fewer branches at once: every way from a constant to an end of the query is one path",
+        )
+    outgoing: list[list[int]] = [[] for _ in query.nodes]
+    for edge, (subject, _, _) in enumerate(query.edges):
+        outgoing[subject].append(edge)
+
+    found: list[Path] = []
+    for root in dag.roots:
+        nodes, edges = [root], list[int]()
+        todo = [iter(outgoing[root])]
+        if not outgoing[root]:
+            found.append(Path((root,), ()))
+        while todo:
+            step = next(todo[-1], None)
+            if step is None:
+                todo.pop()
+                nodes.pop()
+                if edges:
+                    edges.pop()
+                continue
+            node = query.edges[step][2]
+            nodes.append(node)
+            edges.append(step)
+            if not outgoing[node]:
+                found.append(Path(tuple(nodes), tuple(edges)))
+            todo.append(iter(outgoing[node]))
+    return found
+
+
+def count_paths(dag: Dag) -> int:
+    """Number of root-to-leaf paths, in time linear in the edges, however many they are."""
+    if not dag.is_acyclic:
+        raise UnsupportedQuery(
+            "this query has a cycle; only acyclic queries have root-to-leaf paths",
+            hint="drop one pattern of the cycle, or ask in known mode, which answers any pattern",
+        )
+    ways = [0] * len(dag.query.nodes)
+    for root in dag.roots:
+        ways[root] = 1
+    for node in dag.order:
+        for successor in dag.successors[node]:
+            ways[successor] += ways[node]
+    return sum(ways[leaf] for leaf in dag.leaves)

@@ -1,7 +1,7 @@
 """Names that look like a misspelt one, among millions, in a fraction of a second.
 
-The standard library's matcher compares two strings well but slowly. So all names are first rated by the letters
-that they share with the wanted one, on bytes and without a Python loop over names; only the best go on.
+difflib compares two strings well but slowly. So all names are first rated by the letters that they share with the
+wanted one, in numpy; only the best are compared by difflib.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Edges turned so that a query grows out of its constants, as the queries a model was trained on do.
+"""Edges turned so that they point away from the constants, as in the queries that a model was trained on.
 
 A SPARQL text may say a fact from either end: ``?river :flows_through :Germany`` points at the constant. Miners
 walk away from a known entity, and write an edge walked backwards as the inverse relation. Turning the edges of a
@@ -19,8 +19,8 @@ def orient(query: BoundQuery, relation_count: int) -> BoundQuery:
     """The same query with edges that point away from the constants; edge i stays edge i.
 
     The nodes are reached from the constants in rounds, nearer ones first, and each edge runs from the end reached
-    first to the other. A hidden variable is reached as soon as one of its neighbours is, so that it leads on to
-    the targets: no mined query ends in a node that nobody asks for. Where both ends are reached at once, the edge
+    first to the other. A hidden variable is reached as soon as one of its neighbours is, so that edges lead from it to
+    the targets: no mined query ends in a hidden variable. Where both ends are reached at once, the edge
     keeps its direction unless that would close a cycle. So the result is acyclic wherever a constant can be
     reached, except for patterns that join a node to itself. Parts without any constant are left as they are.
 

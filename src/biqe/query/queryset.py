@@ -1,4 +1,4 @@
-"""Many queries at once, as columns: what miners make, trainers read, and evaluation ranks.
+"""Many queries at once, as columns: what mining makes, and training and evaluation read.
 
 A query set keeps nodes and edges of all its queries in flat arrays with offsets, so that a hundred thousand
 queries are a handful of numpy arrays and numba kernels run over them without Python in between.

@@ -1,32 +1,193 @@
-"""A question in names: a disjunction of conjunctions, and what is wanted of its rows.
+"""A question in names: what a SPARQL text of the subset asks.
 
-``{A} UNION {B}`` is two branches. Each branch is a conjunctive query with conditions, and every branch has every
-selected variable, so that all rows have the same columns.
+A question is a disjunction of branches (the sides of its UNIONs, multiplied out). A branch is a conjunction of triple
+patterns with conditions on their variables, which FILTER and VALUES give. Every branch has every selected variable,
+so that all rows have the same columns. ``str`` of a question is SPARQL text that is read as the same question.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from biqe.query.ast import Pattern, Query, Variable
-from biqe.query.expression import Condition
+from biqe.query.ast import Entity, Pattern, Query, Variable
 
 SELECT, ASK, COUNT = "SELECT", "ASK", "COUNT"
 PROBABILITY = Variable("probability")
 """What ORDER BY may name beside the selected variables: how probable a row is."""
+EQUALITY = ("=", "!=")
+COMPARISONS = (*EQUALITY, "<", ">", "<=", ">=")
+SUBSTRING_FUNCTIONS = ("CONTAINS", "STRSTARTS", "STRENDS")
+
+
+@dataclass(frozen=True)
+class NameOf:
+    """The name of an entity, as text: ``STR(?x)``."""
+
+    term: Variable | Entity
+
+    def __str__(self) -> str:
+        return f"STR({self.term})"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A string of the query."""
+
+    value: str
+
+    def __str__(self) -> str:
+        escaped = self.value.replace("\\", "\\\\").replace('"', '\\"')
+        for character, letter in (("\n", "n"), ("\r", "r"), ("\t", "t"), ("\b", "b"), ("\f", "f")):
+            escaped = escaped.replace(character, "\\" + letter)
+        return f'"{escaped}"'
+
+
+Named = Variable | Entity | NameOf
+"""What a text function can look at; a bare variable or entity stands for its name and its label."""
+Operand = Named | Text
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Two entities, equal or not; or two texts in the order of their characters."""
+
+    left: Operand
+    operator: str
+    right: Operand
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.operator} {self.right}"
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """``term IN (options)``, or NOT IN."""
+
+    term: Operand
+    options: tuple[Operand, ...]
+    negated: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.term} {'NOT ' if self.negated else ''}IN ({', '.join(map(str, self.options))})"
+
+
+@dataclass(frozen=True)
+class Matches:
+    """A regular expression found in a name, or in a name or label."""
+
+    text: Named
+    pattern: str
+    flags: str = ""
+
+    def __str__(self) -> str:
+        flags = f", {Text(self.flags)}" if self.flags else ""
+        return f"REGEX({self.text}, {Text(self.pattern)}{flags})"
+
+
+@dataclass(frozen=True)
+class Holds:
+    """One of SUBSTRING_FUNCTIONS: a text within a name, at its start or at its end."""
+
+    function: str
+    text: Named
+    part: str
+
+    def __str__(self) -> str:
+        return f"{self.function}({self.text}, {Text(self.part)})"
+
+
+@dataclass(frozen=True)
+class IsIri:
+    """Whether an entity has a name of its own, and is no blank node."""
+
+    text: Variable | Entity
+
+    def __str__(self) -> str:
+        return f"ISIRI({self.text})"
+
+
+@dataclass(frozen=True)
+class Not:
+    """The part does not hold."""
+
+    part: Condition
+
+    def __str__(self) -> str:
+        return f"!({self.part})"
+
+
+@dataclass(frozen=True)
+class _Joined:
+    parts: tuple[Condition, ...]
+    sign: ClassVar[str]
+
+    def __str__(self) -> str:
+        return f" {self.sign} ".join(f"({part})" for part in self.parts)
+
+
+class AllOf(_Joined):
+    """All of the parts; true where there is none."""
+
+    sign = "&&"
+
+
+class AnyOf(_Joined):
+    """Any of the parts; false where there is none."""
+
+    sign = "||"
+
+
+Condition = Compare | OneOf | Matches | Holds | IsIri | Not | AllOf | AnyOf
+
+
+def map_operands(condition: Condition, change: Callable[[Any], Any]) -> Condition:
+    """The condition with ``change`` applied to each operand, in order of appearance."""
+    if isinstance(condition, AllOf | AnyOf):
+        return replace(condition, parts=tuple(map_operands(part, change) for part in condition.parts))
+    if isinstance(condition, Not):
+        return Not(map_operands(condition.part, change))
+    if isinstance(condition, Compare):
+        return replace(condition, left=change(condition.left), right=change(condition.right))
+    if isinstance(condition, OneOf):
+        return replace(condition, term=change(condition.term), options=tuple(map(change, condition.options)))
+    return replace(condition, text=change(condition.text))
+
+
+def variables(condition: Condition) -> tuple[Variable, ...]:
+    """The variables of a condition, each once, in order of appearance.
+
+    >>> x, y = Variable("x"), Variable("y")
+    >>> variables(Not(AllOf((Compare(x, "=", y), IsIri(x)))))
+    (Variable(name='x'), Variable(name='y'))
+    """
+    found: dict[Variable, None] = {}
+
+    def note(operand: Operand) -> Operand:
+        term = operand.term if isinstance(operand, NameOf) else operand
+        if isinstance(term, Variable):
+            found[term] = None
+        return operand
+
+    map_operands(condition, note)
+    return tuple(found)
 
 
 @dataclass(frozen=True)
 class Branch:
-    """Patterns that hold together, and conditions on their variables."""
+    """One conjunction: patterns, and conditions on their variables."""
 
-    patterns: tuple[Pattern, ...]
+    patterns: tuple[Pattern, ...] = ()
     filters: tuple[Condition, ...] = ()
 
     @property
     def variables(self) -> tuple[Variable, ...]:
         """All variables, in order of first appearance in the patterns."""
         return Query((), self.patterns).variables
+
+    def __add__(self, other: Branch) -> Branch:
+        return Branch(self.patterns + other.patterns, self.filters + other.filters)
 
     def __str__(self) -> str:
         filters = [f"FILTER({condition})" for condition in self.filters]

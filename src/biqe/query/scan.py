@@ -1,9 +1,6 @@
-"""Words of a query text and where they stand: what error messages point at.
+"""Words of a SPARQL text, with their places: what parsers read and error messages point at.
 
-The grammar is the business of the parser that ``sparql.py`` calls; its tree has no places in it. This file only
-cuts the text into words, as the terminals of SPARQL 1.1 (section 19.8 of the recommendation) cut it, so that a
-refusal can name the line and column of a keyword that is neither in a comment, nor in a string, nor in an IRI.
-It runs in linear time on any text.
+The text is cut as the terminals of SPARQL 1.1 (section 19.8 of the recommendation) cut it, in linear time.
 """
 
 from __future__ import annotations
@@ -64,7 +61,7 @@ class Scan:
     """A query text cut into words."""
 
     text: str
-    """The text with its code points unescaped and its comments blanked out: what the parser is to read."""
+    """The text with its code points unescaped and its comments blanked out."""
     words: tuple[Word, ...]
     _source: str
     _shifts: tuple[tuple[int, int], ...]

@@ -41,35 +41,26 @@ def shape_of(query: BoundQuery) -> str:
     named = _NAMED.get(_signature(dag))
     if named is not None:
         return named
-    outgoing, incoming = _degrees(dag)
-    return "path" if dag.is_tree and max(outgoing) <= 1 and max(incoming) <= 1 else "dag"
+    is_chain = dag.is_tree and max(map(len, dag.successors)) <= 1 and max(map(len, dag.predecessors)) <= 1
+    return "path" if is_chain else "dag"
 
 
 def _signature(dag: Dag) -> str:
     """How the one target hangs from the constants; '' where the query is not built that way."""
     nodes = dag.query.nodes
-    outgoing, incoming = _degrees(dag)
-    for node, value in enumerate(nodes):
-        if value == TARGET and outgoing[node] > 0:
+    for value, outgoing, incoming in zip(nodes, dag.successors, dag.predecessors, strict=True):
+        if value == TARGET and outgoing:
             return ""
         # A hidden variable that feeds two edges ties two branches together: not the same as two such variables.
-        if value == HIDDEN and (outgoing[node] != 1 or incoming[node] == 0):
+        if value == HIDDEN and (len(outgoing) != 1 or not incoming):
             return ""
-        if value >= 0 and incoming[node] > 0:
+        if value >= 0 and incoming:
             return ""
     if len(dag.query.targets) != 1 or len(dag.query.edges) > 3:
         return ""
     written = ["e" if value >= 0 else "" for value in nodes]
     for node in dag.order:
-        branches = [f"({written[subject]})" for subject, _, object_ in dag.query.edges if object_ == node]
+        branches = [f"({written[subject]})" for subject in dag.predecessors[node]]
         if branches:
             written[node] = "".join(sorted(branches, key=lambda branch: (-len(branch), branch)))
     return written[dag.query.targets[0]]
-
-
-def _degrees(dag: Dag) -> tuple[list[int], list[int]]:
-    outgoing, incoming = [0] * len(dag.query.nodes), [0] * len(dag.query.nodes)
-    for subject, _, object_ in dag.query.edges:
-        outgoing[subject] += 1
-        incoming[object_] += 1
-    return outgoing, incoming

@@ -1,38 +1,45 @@
-"""SPARQL text to a Question: the subset that biqe answers, read by rdflib's grammar.
+"""SPARQL text to a Question: a recursive-descent parser of the subset that biqe answers.
 
-Terminals, triple patterns and clauses are rdflib's own productions; ``grammar`` joins those that are supported, and
-``translate`` turns their tree into names. What SPARQL has and biqe does not is refused before the parser runs, at its
-place in the text; so the parser only ever sees text whose size and depth are bounded.
-
-docs/concepts/sparql.md describes the subset.
+Each method stands under the production of the SPARQL 1.1 grammar (section 19.8 of the recommendation) that it reads.
+``scan`` cuts the text into words, ``conditions`` reads FILTER and VALUES, ``names`` resolves names, and ``subset``
+explains words that the subset does not have. docs/concepts/sparql.md describes the subset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from biqe.errors import SparqlSyntax
-from biqe.query.ast import Query
-from biqe.query.form import Form
-from biqe.query.grammar import PARSING, filter_clause, grammar, order_clause
+from biqe.query.ast import Entity, Pattern, Query, Term, Variable
+from biqe.query.conditions import Conditions
 from biqe.query.names import PLAIN, QueryNames
-from biqe.query.question import Question
-from biqe.query.scan import TERMS, Scan, Word, scan
-from biqe.query.subset import PATTERNS, refuse_oversized, refuse_unsupported, shown, syntax_error
-from biqe.query.translate import Translation
+from biqe.query.question import ASK, COUNT, PROBABILITY, SELECT, Branch, Condition, Order, Question, variables
+from biqe.query.scan import Scan, Word, scan
+from biqe.query.subset import (
+    GROUP,
+    HEAD,
+    MAX_BRANCHES,
+    MAX_PATTERNS,
+    ORDER,
+    OUTSIDE,
+    PATTERNS,
+    SUPPORTED,
+    TOP,
+    Words,
+    refuse_oversized,
+    refuse_sizes,
+)
 
 __all__ = ["PLAIN", "parse", "parse_question"]
 
-REMEMBERED = 256
-"""Texts that need not be parsed when they are asked again."""
-REMEMBERED_LENGTH = 5_000
-"""Characters of the longest of them."""
+_RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+_NIL = Entity(f"{_RDF}nil")
 
 
 def parse_question(text: str, *, prefixes: Mapping[str, str] | None = None) -> Question:
-    """The question that a text says. Any text that is no question of the subset is a SparqlSyntax, with its place.
+    """The question that a text asks. Any text that is no question of the subset is a SparqlSyntax, with its place.
 
     ``prefixes`` are those of the graph. The empty prefix always has a meaning: where the graph gives it none,
     ``:Rhine`` and ``<Rhine>`` are the plain name 'Rhine', with %20 and the like decoded.
@@ -45,25 +52,18 @@ def parse_question(text: str, *, prefixes: Mapping[str, str] | None = None) -> Q
     hint: ask two queries, with and without the optional patterns; supported are SELECT, ...
     """
     refuse_oversized(text)
-    if len(text) > REMEMBERED_LENGTH:
-        return _parsed(text, tuple((prefixes or {}).items()))
-    return _remembered(text, tuple((prefixes or {}).items()))
-
-
-def _parsed(text: str, prefixes: tuple[tuple[str, str], ...]) -> Question:
     scanned = scan(text)
-    refuse_unsupported(scanned)
-    form, (prologue, tree) = _tree(scanned)
-    names = QueryNames.of(prologue, dict(prefixes), scanned, form)
-    return Translation(scanned, names).question(tree)
-
-
-_remembered = lru_cache(maxsize=REMEMBERED)(_parsed)
-"""Questions are not changed once they are made, so those who ask the same text share one."""
+    refuse_sizes(scanned)
+    try:
+        return _Parser(scanned, prefixes or {}).question()
+    except RecursionError as error:  # brackets are bounded, but the caller's own stack may be nearly full
+        raise SparqlSyntax(
+            "the query cannot be read (RecursionError)", hint="write it in shorter, simpler patterns"
+        ) from error
 
 
 def parse(text: str, *, prefixes: Mapping[str, str] | None = None) -> Query:
-    """The conjunctive query that a text says: SELECT over triple patterns, without conditions and alternatives.
+    """The conjunctive query that a text asks: SELECT over triple patterns, without conditions and alternatives.
 
     >>> print(parse("SELECT ?city { ?river :flows_through :Germany, :France . ?city :on ?river }"))
     SELECT ?city WHERE { ?river <flows_through> <Germany> . ?river <flows_through> <France> . ?city <on> ?river }
@@ -78,75 +78,430 @@ def parse(text: str, *, prefixes: Mapping[str, str] | None = None) -> Query:
     return query
 
 
-def _tree(scanned: Scan) -> tuple[Form, tuple[Any, Any]]:
-    """rdflib's tree, prologue and query, of the text or of its form."""
-    from pyparsing import ParseBaseException
+@dataclass(frozen=True)
+class _Blank:
+    """A blank node of the text. It becomes a hidden variable when its first pattern is made."""
 
-    form = Form.of(scanned)
-    found = form.tree()
-    if found is not None:
-        return form, found
-    # The text itself says where it goes wrong.
-    try:
-        with PARSING:
-            prologue, query = grammar().parse_string(scanned.text, parse_all=True)
-        return Form.plain(scanned), (prologue, query)
-    except ParseBaseException as error:
-        with PARSING:
-            offset = _farther(scanned, error.loc)
-        _unexpected(scanned, offset)
-    except Exception as error:
-        # The parser is not ours: whatever it raises on odd text is, for the user, text that cannot be read.
-        raise SparqlSyntax(
-            f"the query cannot be read ({type(error).__name__})", hint="write it in shorter, simpler patterns"
-        ) from error
+    label: str
 
 
-def _farther(scanned: Scan, offset: int) -> int:
-    """Where a pattern goes wrong, if one begins at ``offset``.
-
-    The grammar tries a pattern and, when it fails, goes back to its beginning and asks for a closing brace. To
-    point at the word that is wrong, the pattern is read once more on its own.
-    """
-    from pyparsing import ParseBaseException
-    from rdflib.plugins.sparql import parser as sparql
-
-    word = scanned.word_at(offset)
-    if word is None or word.text == ".":
-        return offset
-    clauses = {"FILTER": filter_clause(), "VALUES": sparql.InlineData, "ORDER": order_clause()}
-    if word.kind == "keyword" and word.text.upper() not in clauses:
-        following = scanned.words[scanned.words.index(word) + 1 :][:1]
-        if not following:
-            return len(scanned.text)
-        is_number = word.text.upper() not in ("LIMIT", "OFFSET") or following[0].text.isdecimal()
-        return offset if is_number else following[0].start
-    if word.kind != "keyword" and not _may_begin(scanned, word):
-        return offset
-    clause = clauses.get(word.text.upper(), sparql.TriplesSameSubjectPath)
-    try:
-        clause.copy().parse_with_tabs().parse_string(scanned.text[word.start :])
-    except ParseBaseException as error:
-        return word.start + error.loc
-    except Exception:
-        return offset  # the first error stands; it is the one to report
-    return offset
+_Node = Term | _Blank
+_Path = list[tuple[str, bool]]
+"""Relations to walk along, each with whether it is walked from object to subject."""
+_Triple = tuple[_Node, _Path, _Node]
 
 
-def _may_begin(scanned: Scan, word: Word) -> bool:
-    """Whether a pattern, or its second half after ';', may begin with ``word``."""
-    at = scanned.words.index(word)
-    return at > 0 and scanned.words[at - 1].text in "{}.;"
+class _Count(NamedTuple):
+    """``(COUNT(DISTINCT ?x) AS ?n)``."""
+
+    bracket: Word
+    counted: Variable | None
+    """None for ``*``."""
+    distinct: bool
+    named: Variable
 
 
-def _unexpected(scanned: Scan, offset: int) -> NoReturn:
-    word = scanned.word_at(offset)
-    if word is None:
-        raise syntax_error(scanned, len(scanned.text.rstrip()), "the query ends too early", hint=PATTERNS)
-    is_third_or_more = word.kind in TERMS and "{" in scanned.text[: word.start] and not _may_begin(scanned, word)
-    raise syntax_error(
-        scanned,
-        word.start,
-        f"{shown(word.text)} is not expected here",
-        hint=f"patterns are parted by '.'; {PATTERNS}" if is_third_or_more else PATTERNS,
-    )
+class _Parser:
+    def __init__(self, scanned: Scan, prefixes: Mapping[str, str]) -> None:
+        self.words = Words(scanned)
+        self.names = QueryNames(prefixes, scanned)
+        self.conditions = Conditions(self.words, self.names)
+        self._taken = {word.text[1:] for word in scanned.words if word.kind == "variable"}
+        self._blanks: dict[_Blank, Variable] = {}
+        self._anonymous = 0
+        self._fresh = 0
+        self._patterns = 0
+
+    # [2] Query ::= Prologue ( SelectQuery | ... | AskQuery ) ValuesClause
+    def question(self) -> Question:
+        self._prologue()
+        words = self.words
+        if words.accept("ASK"):
+            # [12] AskQuery ::= 'ASK' WhereClause; a SolutionModifier would order or cut off rows, and it has none
+            branches = self._with_values(self._where())
+            if words.word.kind != "end":
+                raise words.unexpected(TOP)
+            self._refuse_empty(branches)
+            return Question(ASK, (), tuple(dict.fromkeys(branches)))
+        # [7] SelectQuery ::= SelectClause WhereClause SolutionModifier
+        words.expect("SELECT", TOP)
+        words.accept("DISTINCT")
+        selected, counts = self._select()
+        branches = self._where()
+        order = self._order()
+        after_order = words.word
+        limit, offset = self._slice()
+        values = words.word if words.sees("VALUES") else None
+        branches = self._with_values(branches)
+        if words.word.kind != "end":
+            raise words.unexpected(ORDER if order and words.word is after_order else TOP)
+        self._refuse_empty(branches)
+        own = [self._own(branch) for branch in branches]
+        if not all(own):
+            message = "the query has no variable, so there is nothing to find"
+            raise words.error("{", message, "replace a name by ?x, or ASK whether it holds")
+        if counts:
+            if values is not None:
+                # SPARQL joins it to the row with the number, so that it restricts nothing that is counted.
+                message = f"VALUES after the braces of a COUNT is {OUTSIDE}"
+                raise words.error(values, message, "write it within the braces")
+            if limit == 0 or offset > 0:
+                where = "LIMIT" if limit == 0 else "OFFSET"
+                raise words.error(where, "COUNT has one row, which this leaves out", "leave LIMIT and OFFSET out")
+            if order:
+                message = "COUNT has one row, so there is nothing to order"
+                raise words.error("ORDER", message, "leave ORDER BY out")
+            if len(counts) > 1 or selected:
+                message = f"COUNT stands beside another variable, which is {OUTSIDE}"
+                raise words.error(
+                    counts[0].bracket, message, f"select the COUNT alone, once for each value; {SUPPORTED}"
+                )
+            return self._counting(counts[0], tuple(branches), own)
+        targets = self._targets(selected, own)
+        for key in order:
+            if key.variable not in (*targets, PROBABILITY):
+                last = [word for word in words.scanned.words if word.text.lstrip("?$") == key.variable.name][-1]
+                hint = f"select it, or order by one of {', '.join(map(str, targets))} or DESC(?probability)"
+                raise words.error(last, f"{key} of ORDER BY is not selected", hint)
+        # A row that two sides have is one row; COUNT counts it as two matches.
+        return Question(SELECT, targets, tuple(dict.fromkeys(branches)), order, limit, offset)
+
+    # [4] Prologue ::= ( BaseDecl | PrefixDecl )*
+    def _prologue(self) -> None:
+        words = self.words
+        while declaration := words.accept("PREFIX", "BASE"):
+            prefix = None
+            if declaration.text.upper() == "PREFIX":
+                # [6] PrefixDecl ::= 'PREFIX' PNAME_NS IRIREF
+                prefix, _, local = words.word.text.partition(":")
+                if words.word.kind != "name" or local:
+                    raise words.unexpected(TOP)
+                words.take()
+            if words.word.kind != "iri":
+                raise words.unexpected(TOP)
+            iri = self.names.iri(words.take())
+            if prefix is None:
+                self.names.base = iri
+            else:
+                self.names.prefixes[prefix] = iri
+
+    # [9] SelectClause ::= 'SELECT' 'DISTINCT'? ( ( Var | '(' Expression 'AS' Var ')' )+ | '*' )
+    def _select(self) -> tuple[list[Variable], list[_Count]]:
+        """The selected variables, none for ``*``; and the counts."""
+        words = self.words
+        selected: list[Variable] = []
+        counts: list[_Count] = []
+        if words.accept("*"):
+            return selected, counts
+        while True:
+            if words.word.kind == "variable":
+                selected.append(Variable(words.take().text[1:]))
+            elif words.sees("("):
+                counts.append(self._aggregate())
+            elif selected or counts:
+                return selected, counts
+            else:
+                raise words.unexpected(TOP)
+
+    # [127] Aggregate ::= 'COUNT' '(' 'DISTINCT'? ( '*' | Expression ) ')'
+    def _aggregate(self) -> _Count:
+        words = self.words
+        bracket = words.take()
+        outside = words.outside(bracket, "an expression in SELECT", "select variables, or (COUNT(*) AS ?n) alone")
+        if not words.accept("COUNT"):
+            raise outside
+        words.expect("(", HEAD)
+        distinct = words.accept("DISTINCT") is not None
+        counted = None
+        if not words.accept("*"):
+            brackets = 0
+            while words.accept("("):
+                brackets += 1
+            if words.word.kind in ("iri", "name"):
+                found = Entity(self.names.name(words.word))
+                raise words.error("COUNT", f"COUNT counts a variable or *, not {found}", "write COUNT(?x)")
+            counted = Variable(words.expect_variable(HEAD).text[1:])
+            for _ in range(brackets):
+                words.expect(")", HEAD)
+        words.expect(")", HEAD)
+        if words.word.kind == "sign" and words.word.text not in "{}()[]":
+            raise outside
+        words.expect("AS", HEAD)
+        named = Variable(words.expect_variable(HEAD).text[1:])
+        words.expect(")", HEAD)
+        return _Count(bracket, counted, distinct, named)
+
+    def _counting(self, count: _Count, branches: tuple[Branch, ...], own: list[tuple[Variable, ...]]) -> Question:
+        words, named = self.words, count.named
+        if any(named in branch.variables for branch in branches):
+            message = f"{named} is a variable of the patterns, so COUNT cannot be called so"
+            raise words.error(named.name, message, f"take a new name: AS {named}_count")
+        if count.counted is None:
+            # Rows of a UNION may lack variables; they count as distinct by what all sides share.
+            everything = own[0] if len(set(map(frozenset, own))) == 1 else ()
+            if count.distinct and not everything:
+                message = "the sides of the UNION have different variables, so * has no one meaning"
+                raise words.error("COUNT", message, "name what is counted: COUNT(DISTINCT ?x)")
+            return Question(COUNT, everything if count.distinct else (), branches, counted_as=named)
+        for side in own:
+            if count.counted not in side:
+                message = f"{count.counted} is counted but does not occur in every pattern group"
+                raise words.error(count.counted.name, message, f"the patterns have {_listed(side)}")
+        return Question(COUNT, (count.counted,) if count.distinct else (), branches, counted_as=named)
+
+    def _targets(self, selected: list[Variable], own: list[tuple[Variable, ...]]) -> tuple[Variable, ...]:
+        everything = tuple(dict.fromkeys(variable for side in own for variable in side))
+        targets = tuple(dict.fromkeys(selected)) or everything
+        for target in targets:
+            if target not in everything:
+                message = f"{target} is selected but occurs in no pattern"
+                raise self.words.error(target.name, message, f"the patterns have {_listed(everything)}")
+            if not all(target in side for side in own):
+                common = [variable for variable in everything if all(variable in side for side in own)]
+                shared = f"all sides have {_listed(common)}" if common else "no variable is in all"
+                raise self.words.error(
+                    target.name,
+                    f"{target} is selected but does not occur in every side of the UNION",
+                    f"{shared}; select only what every side has, or use --mode known",
+                )
+        return targets
+
+    def _own(self, branch: Branch) -> tuple[Variable, ...]:
+        """The variables that a user can select: not blank nodes, and not the inner nodes of paths."""
+        return tuple(variable for variable in branch.variables if variable.name in self._taken)
+
+    def _refuse_empty(self, branches: list[Branch]) -> None:
+        if not all(branch.patterns for branch in branches):
+            raise self.words.error("{", "the query has no triple pattern", PATTERNS)
+
+    # [23] OrderClause ::= 'ORDER' 'BY' OrderCondition+
+    # [24] OrderCondition ::= ( 'ASC' | 'DESC' ) BrackettedExpression | Constraint | Var; of variables alone
+    def _order(self) -> tuple[Order, ...]:
+        words = self.words
+        keys: list[Order] = []
+        if not words.accept("ORDER"):
+            return ()
+        words.expect("BY", TOP)
+        while not keys or words.word.kind == "variable" or words.sees("ASC", "DESC", "("):
+            direction = words.accept("ASC", "DESC")
+            is_descending = direction is not None and direction.text.upper() == "DESC"
+            if direction is not None and words.word.kind == "variable":
+                keyword, variable = direction.text.upper(), words.word.text
+                message = f"{variable} stands without brackets after {keyword}"
+                raise words.error(words.word, message, f"write {keyword}({variable})")
+            brackets = 0
+            while words.sees("(") or (direction is not None and brackets == 0):
+                words.expect("(", ORDER)
+                brackets += 1
+            keys.append(Order(Variable(words.expect_variable(ORDER).text[1:]), is_descending))
+            for _ in range(brackets):
+                words.expect(")", ORDER)
+        return tuple(keys)
+
+    # [25] LimitOffsetClauses ::= LimitClause OffsetClause? | OffsetClause LimitClause?
+    def _slice(self) -> tuple[int | None, int]:
+        words = self.words
+        found: dict[str, int] = {}
+        while words.sees(*({"LIMIT", "OFFSET"} - found.keys())):
+            clause = words.take().text.upper()
+            if not words.word.text.isdecimal():
+                raise words.unexpected(TOP)
+            if len(words.word.text) > 18:
+                raise words.error(words.word, f"{clause} is larger than any result", "leave it out")
+            found[clause] = int(words.take().text)
+        return found.get("LIMIT"), found.get("OFFSET", 0)
+
+    # [17] WhereClause ::= 'WHERE'? GroupGraphPattern
+    def _where(self) -> list[Branch]:
+        self.words.accept("WHERE")
+        return self._group(TOP)
+
+    # [28] ValuesClause ::= ( 'VALUES' DataBlock )?
+    def _with_values(self, branches: list[Branch]) -> list[Branch]:
+        return self._filtered(branches, self._values()) if self.words.sees("VALUES") else branches
+
+    # [53] GroupGraphPattern ::= '{' GroupGraphPatternSub '}'
+    # [54] GroupGraphPatternSub ::= TriplesBlock? ( GraphPatternNotTriples '.'? TriplesBlock? )*
+    def _group(self, zone: str = GROUP) -> list[Branch]:
+        """The conjunctions that a group comes to: every combination of the sides of its unions.
+
+        A FILTER holds for its own group, wherever it stands in it.
+        """
+        words = self.words
+        words.expect("{", zone)
+        found = [Branch()]
+        filters: list[Condition] = []
+        while not words.accept("}"):
+            if words.sees("{"):
+                found = self._union(found)
+            elif words.sees("FILTER"):
+                filters.append(self.conditions.filter())
+            elif words.sees("VALUES"):
+                filters += self._values()
+            else:
+                # [55] TriplesBlock ::= TriplesSameSubjectPath ( '.' TriplesBlock? )?
+                block = Branch(tuple(self._statement()))
+                found = [branch + block for branch in found]
+                if not words.sees(".", "}", "{", "FILTER", "VALUES"):
+                    raise words.unexpected(GROUP)
+            words.accept(".")
+        return self._filtered(found, filters)
+
+    # [67] GroupOrUnionGraphPattern ::= GroupGraphPattern ( 'UNION' GroupGraphPattern )*
+    def _union(self, branches: list[Branch]) -> list[Branch]:
+        sides = self._group()
+        while self.words.accept("UNION"):
+            sides += self._group()
+        if len(branches) * len(sides) > MAX_BRANCHES:
+            message = f"the sides of UNION combine to more than {MAX_BRANCHES} conjunctions"
+            raise self.words.error("UNION", message, "ask several queries with fewer sides")
+        return [branch + side for branch in branches for side in sides]
+
+    def _values(self) -> list[Condition]:
+        condition = self.conditions.values()
+        return [] if condition is None else [condition]
+
+    def _filtered(self, branches: list[Branch], filters: list[Condition]) -> list[Branch]:
+        """The branches of a group with its conditions, whose variables must all occur in the group's patterns."""
+        for branch in branches:
+            bound = branch.variables if filters else ()
+            for variable in (variable for condition in filters for variable in variables(condition)):
+                if variable in bound:
+                    continue
+                if variable == PROBABILITY:
+                    message = "?probability is no part of a pattern, so FILTER cannot see it"
+                    raise self.words.error(variable.name, message, "use --min-probability (min_probability= in Python)")
+                raise self.words.error(
+                    self.conditions.places[variable],
+                    f"{variable} of FILTER or VALUES occurs in no pattern of its group",
+                    f"the group's patterns have {_listed(bound) or 'no variable'}",
+                )
+        return [branch + Branch((), tuple(filters)) for branch in branches]
+
+    # [81] TriplesSameSubjectPath ::= VarOrTerm PropertyListPathNotEmpty | TriplesNodePath PropertyListPath
+    def _statement(self) -> Iterator[Pattern]:
+        subject, triples = self._node()
+        if not triples or self._begins_verb():
+            triples += self._properties(subject)
+        for triple in triples:
+            yield from self._flat(*triple)
+
+    # [83] PropertyListPathNotEmpty ::= Verb ObjectListPath ( ';' ( Verb ObjectList )? )*
+    def _properties(self, subject: _Node) -> list[_Triple]:
+        triples: list[_Triple] = []
+        while True:
+            path = self._path()
+            # [86] ObjectListPath ::= ObjectPath ( ',' ObjectPath )*
+            while True:
+                node, inner = self._node()
+                triples += [(subject, path, node), *inner]
+                if not self.words.accept(","):
+                    break
+            if not self.words.sees(";"):
+                return triples
+            while self.words.accept(";"):
+                pass
+            if not self._begins_verb():
+                return triples
+
+    def _begins_verb(self) -> bool:
+        word = self.words.word
+        return word.kind in ("iri", "name", "variable") or word.text == "a" or self.words.sees("^", "(", "!")
+
+    # [104] GraphNodePath ::= VarOrTerm | TriplesNodePath
+    def _node(self) -> tuple[_Node, list[_Triple]]:
+        """A subject or an object, and the triples that are written within it."""
+        words, word = self.words, self.words.word
+        if word.kind == "variable":
+            return Variable(words.take().text[1:]), []
+        if word.kind in ("iri", "name"):
+            return Entity(self.names.name(words.take())), []
+        if word.kind == "blank":
+            return _Blank(words.take().text), []
+        if words.accept("["):
+            # [101] BlankNodePropertyListPath ::= '[' PropertyListPathNotEmpty ']'; [163] ANON ::= '[' ']'
+            blank = self._blank()
+            triples = [] if words.sees("]") else self._properties(blank)
+            words.expect("]", GROUP)
+            return blank, triples
+        if words.accept("("):
+            return self._collection()
+        raise words.unexpected(GROUP)
+
+    # [103] CollectionPath ::= '(' GraphNodePath+ ')'; [161] NIL ::= '(' ')'
+    def _collection(self) -> tuple[_Node, list[_Triple]]:
+        items: list[_Node] = []
+        within: list[_Triple] = []
+        while not self.words.accept(")"):
+            item, inner = self._node()
+            items.append(item)
+            within += inner
+        if not items:
+            return _NIL, []
+        links = [self._blank() for _ in items]
+        rests: list[_Node] = [*links[1:], _NIL]
+        triples: list[_Triple] = []
+        for link, item, rest in zip(links, items, rests, strict=True):
+            triples += [(link, [(f"{_RDF}first", False)], item), (link, [(f"{_RDF}rest", False)], rest)]
+        return links[0], triples + within
+
+    def _blank(self) -> _Blank:
+        self._anonymous += 1
+        return _Blank(f"[{self._anonymous}]")
+
+    # [90] PathSequence ::= PathEltOrInverse ( '/' PathEltOrInverse )*; alternatives are outside the subset
+    def _path(self) -> _Path:
+        words = self.words
+        steps: _Path = []
+        while True:
+            # [92] PathEltOrInverse ::= PathElt | '^' PathElt; [94] PathPrimary ::= iri | 'a' | '(' Path ')' | ...
+            is_inverse = words.accept("^") is not None
+            if words.word.kind == "variable":
+                raise words.error(
+                    words.word,
+                    f"?{words.word.text[1:]} stands for a relation, which is {OUTSIDE}",
+                    "name the relation, or use --mode known; variables stand for entities; see docs/concepts/sparql.md",
+                )
+            if words.accept("("):
+                step = self._path()
+                words.expect(")", GROUP)
+            elif words.word.kind == "keyword" and words.word.text == "a":
+                words.take()
+                step = [(f"{_RDF}type", False)]
+            elif words.word.kind in ("iri", "name"):
+                step = [(self.names.name(words.take()), False)]
+            else:
+                raise words.unexpected(GROUP)
+            steps += [(relation, not inverse) for relation, inverse in reversed(step)] if is_inverse else step
+            if not words.accept("/"):
+                return steps
+
+    def _flat(self, subject: _Node, path: _Path, object_: _Node) -> Iterator[Pattern]:
+        """A triple with a path as patterns, with hidden variables between the steps."""
+        start, end = self._term(subject), self._term(object_)
+        for number, (relation, is_inverse) in enumerate(path, start=1):
+            stop = end if number == len(path) else self._hidden()
+            self._patterns += 1
+            if self._patterns > MAX_PATTERNS:
+                message = f"the query has more than {MAX_PATTERNS:,} triple patterns"
+                raise self.words.error("{", message, "ask a smaller query")
+            yield Pattern(stop, relation, start) if is_inverse else Pattern(start, relation, stop)
+            start = stop
+
+    def _term(self, node: _Node) -> Term:
+        if not isinstance(node, _Blank):
+            return node
+        if node not in self._blanks:
+            self._blanks[node] = self._hidden()
+        return self._blanks[node]
+
+    def _hidden(self) -> Variable:
+        """A variable that the text does not have."""
+        self._fresh += 1
+        while f"_{self._fresh}" in self._taken:
+            self._fresh += 1
+        return Variable(f"_{self._fresh}")
+
+
+def _listed(found: Sequence[Variable]) -> str:
+    return ", ".join(map(str, found[:10]))

@@ -1,28 +1,26 @@
-"""What of SPARQL is outside the subset, found by its words before the parser runs.
+"""Limits of a query text, the words of it one after the other, and what an unexpected word is told.
 
-To support one more clause, take its keyword out of ``_REFUSED``, join its production in ``grammar`` and
-translate its node in ``translate``. A word means different things in different places, so the brackets that are open
-are kept on a stack, each with the zone that it opens.
+SPARQL has many clauses that biqe does not predict. A word of one of them is refused by name, with what to write
+instead; so is a literal, a function or a path sign. What a word may be depends on where it stands: its zone.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 from biqe.errors import SparqlSyntax
-from biqe.query.scan import Scan, Word
+from biqe.query.scan import TERMS, Scan, Word
 
 MAX_CHARACTERS = 100_000
 MAX_WORDS = 1_500
-"""Room for the most patterns and a long prologue; the parser takes up to half a millisecond a word."""
+"""Room for the most patterns and a long prologue."""
 STORE_WORDS = 20_000
-"""Words that the exact store is given: its parser takes microseconds a word."""
+"""Words that the exact store is given."""
 MAX_PATTERNS = 256
 MAX_BRANCHES = 32
 """Conjunctions that UNION may come to, once every combination of sides is written out."""
 MAX_DEPTH = 8
-"""Brackets within brackets. The parser is recursive and Python's stack is not endless."""
+"""Brackets within brackets: the parser is recursive."""
 MAX_REGEX = 1_000
 """Characters of a regular expression."""
 
@@ -31,23 +29,18 @@ SUPPORTED = (
     "--mode known takes all of SPARQL 1.1; see docs/concepts/sparql.md"
 )
 OUTSIDE = "outside the supported subset"
-"""What every refusal of something that SPARQL has, and biqe does not predict, says."""
+"""Part of every message about something that SPARQL has and biqe does not predict."""
 PATTERNS = "a query is SELECT ?x WHERE { subject relation object . ... }; see docs/concepts/sparql.md"
 
-GROUP, EXPRESSION, VALUES, HEAD, ORDER, LIST, TOP = "group", "expression", "values", "head", "order", "list", "top"
-"""Zones: between braces; a FILTER; a VALUES block; an expression in SELECT; a key of ORDER BY; brackets of a path, a
-collection or a blank node; outside of all brackets."""
+TOP, GROUP, EXPRESSION, VALUES, HEAD, ORDER = "top", "group", "expression", "values", "head", "order"
+"""Zones: outside of all brackets; patterns between braces; a FILTER; a VALUES block; COUNT in SELECT; ORDER BY."""
 
-_ALLOWED = {
-    TOP: frozenset("SELECT DISTINCT WHERE ASK LIMIT OFFSET PREFIX BASE ORDER BY ASC DESC VALUES".split()),
-    GROUP: frozenset("A FILTER UNION VALUES".split()),
-    LIST: frozenset({"A"}),
-    EXPRESSION: frozenset("REGEX STR CONTAINS STRSTARTS STRENDS ISIRI ISURI IN NOT".split()),
-    VALUES: frozenset({"UNDEF"}),
-    HEAD: frozenset("COUNT DISTINCT AS".split()),
-    ORDER: frozenset(),
-}
 FUNCTIONS = "regex, contains, strstarts, strends, str and isIRI"
+_TOP_WORDS = frozenset("SELECT DISTINCT WHERE ASK LIMIT OFFSET PREFIX BASE ORDER BY ASC DESC VALUES".split())
+_WORDS = _TOP_WORDS.union(
+    "FILTER UNION REGEX STR CONTAINS STRSTARTS STRENDS ISIRI ISURI IN NOT UNDEF COUNT DISTINCT AS".split()
+)
+"""Keywords of the subset."""
 
 _REFUSED = {
     "OPTIONAL": "ask two queries, with and without the optional patterns",
@@ -70,7 +63,6 @@ _REFUSED = {
         "a graph is not changed by a query; import the new triples",
     ),
 }
-
 _PATH_SIGNS = {
     "|": "write { ?x :p ?y } UNION { ?x :q ?y }",
     "!": "name the relation",
@@ -78,12 +70,11 @@ _PATH_SIGNS = {
     "+": "write one pattern for each length of the path, joined by UNION",
     "?": "write { ... } UNION { ... }, with and without the relation",
 }
-
-_OPERANDS = ("iri", "name", "string", "number", "tag", "blank")
-"""Kinds of words that an expression may have and a variable in brackets has not."""
-_PUNCTUATION = "{}()[].,;"
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_NAME_REST = re.compile(r"[^\s<>\"{}|^`\\;]+")
+_TO_ESCAPE = re.compile(r"[~!$&'()*+,;=/?#@]")
+"""Characters that a prefixed name may have after a backslash only."""
 
 
 def syntax_error(scanned: Scan, offset: int, message: str, *, hint: str | None = None) -> SparqlSyntax:
@@ -93,7 +84,7 @@ def syntax_error(scanned: Scan, offset: int, message: str, *, hint: str | None =
 
 
 def shown(text: str) -> str:
-    """A piece of the query as an error shows it: quoted, not endless."""
+    """A piece of the query as an error shows it: quoted, and cut where it is long."""
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
@@ -106,20 +97,13 @@ def refuse_oversized(text: str) -> None:
 
 
 def refuse_unreadable(scanned: Scan, *, depth: int = MAX_DEPTH, words: int = STORE_WORDS) -> None:
-    """SparqlSyntax for what no SPARQL text may have, or not so much of: what the exact store refuses too."""
-    _refuse_sizes(scanned, words)
-    _refuse_brackets(scanned, depth)
+    """SparqlSyntax for any SPARQL text that is too long, is nested too deeply, or has brackets that do not match."""
+    refuse_sizes(scanned, words)
+    refuse_brackets(scanned, depth)
 
 
-def refuse_unsupported(scanned: Scan) -> None:
-    """SparqlSyntax for the first word that the subset does not have, and for brackets that do not match."""
-    _refuse_sizes(scanned)
-    # A word that is outside the subset explains more than the bracket that it left open; so words go first.
-    _Walk(scanned).words()
-    _refuse_brackets(scanned, MAX_DEPTH)
-
-
-def _refuse_sizes(scanned: Scan, words: int = MAX_WORDS) -> None:
+def refuse_sizes(scanned: Scan, words: int = MAX_WORDS) -> None:
+    """SparqlSyntax for a text without words, with too many of them, or with half a character."""
     broken = _SURROGATE.search(scanned.text)
     if broken is not None:
         raise syntax_error(scanned, broken.start(), "this is half of a character (a surrogate)", hint="write UTF-8")
@@ -134,207 +118,204 @@ def _refuse_sizes(scanned: Scan, words: int = MAX_WORDS) -> None:
         raise SparqlSyntax("the query is empty", line=1, column=1, hint=PATTERNS)
 
 
-def _refuse_brackets(scanned: Scan, depth: int) -> None:
+def refuse_brackets(scanned: Scan, depth: int = MAX_DEPTH, last: Word | None = None) -> None:
+    """SparqlSyntax for the first bracket that does not match or is nested too deeply, or string that is not closed.
+
+    With ``last``, only the words up to this one are looked at.
+    """
     open_: list[Word] = []
     for word in scanned.words:
+        if last is not None and word.start > last.start:
+            return
         if word.kind == "unclosed":
             raise syntax_error(scanned, word.start, "this string is not closed", hint=SUPPORTED)
-        if word.kind == "sign":
-            _bracket(scanned, word, open_, depth)
-    if open_:
+        if word.kind != "sign":
+            continue
+        if word.text in _CLOSING:
+            open_.append(word)
+            if len(open_) > depth:
+                raise syntax_error(
+                    scanned,
+                    word.start,
+                    f"brackets are nested more than {depth} deep",
+                    hint="give the inner nodes variables and write flat patterns",
+                )
+        elif word.text in _CLOSING.values():
+            if not open_:
+                raise syntax_error(scanned, word.start, f"{word.text!r} closes nothing", hint=PATTERNS)
+            opened = open_.pop()
+            if _CLOSING[opened.text] != word.text:
+                line, column = scanned.place(opened.start)
+                raise syntax_error(
+                    scanned,
+                    word.start,
+                    f"{word.text!r} does not close the {opened.text!r} of line {line}, column {column}",
+                    hint=PATTERNS,
+                )
+    if open_ and (last is None or last.kind == "end"):
         raise syntax_error(scanned, open_[-1].start, f"{open_[-1].text!r} is not closed", hint=PATTERNS)
 
 
-def _bracket(scanned: Scan, word: Word, open_: list[Word], depth: int) -> None:
-    """Keep the stack of open brackets."""
-    if word.text in _CLOSING:
-        open_.append(word)
-        if len(open_) > depth:
-            raise syntax_error(
-                scanned,
-                word.start,
-                f"brackets are nested more than {depth} deep",
-                hint="give the inner nodes variables and write flat patterns",
-            )
-    elif word.text in _CLOSING.values():
-        if not open_:
-            raise syntax_error(scanned, word.start, f"{word.text!r} closes nothing", hint=PATTERNS)
-        last = open_.pop()
-        if _CLOSING[last.text] != word.text:
-            line, column = scanned.place(last.start)
-            raise syntax_error(
-                scanned,
-                word.start,
-                f"{word.text!r} does not close the {last.text!r} of line {line}, column {column}",
-                hint=PATTERNS,
-            )
+class Words:
+    """The words of a text, taken one after the other by a parser.
 
+    >>> from biqe.query.scan import scan
+    >>> words = Words(scan("ASK { ?x OPTIONAL"))
+    >>> words.expect("ASK", TOP).text, words.accept("WHERE"), words.expect("{", TOP).text, words.take().text
+    ('ASK', None, '{', '?x')
+    >>> print(words.unexpected(GROUP).message)
+    line 1, column 10: OPTIONAL is outside the supported subset
+    """
 
-@dataclass
-class _Walk:
-    """One pass over the words, with the zones that are open."""
-
-    scanned: Scan
-    zones: list[str] = field(default_factory=list)
-    expects: str | None = None
-    """Zone of the next bracket, announced by a keyword."""
-    seen_group: bool = False
-    in_order: bool = False
-    """Whether the last clause is ORDER BY."""
+    def __init__(self, scanned: Scan) -> None:
+        self.scanned = scanned
+        self._words = (*scanned.words, Word("end", "", len(scanned.text.rstrip())))
+        self._at = 0
+        self._depth = 0
 
     @property
-    def zone(self) -> str:
-        return self.zones[-1] if self.zones else TOP
+    def word(self) -> Word:
+        """The next word; of the kind ``end`` after the last."""
+        return self._words[self._at]
 
-    def words(self) -> None:
-        words = self.scanned.words
-        for at, word in enumerate(words):
-            before = words[at - 1] if at else None
-            after = words[at + 1] if at + 1 < len(words) else None
-            self._refuse_order_expression(word)
-            if word.kind == "keyword":
-                self.keyword(word, before, after)
-            elif word.kind == "unclosed":
-                raise syntax_error(self.scanned, word.start, "this string is not closed", hint=SUPPORTED)
-            elif word.kind == "string":
-                if self.zone != EXPRESSION:
-                    raise self.literal(word)
-                if after is not None and (after.kind == "tag" or after.text == "^^"):
-                    raise self.outside(after, "a language or type of a string", "compare with a plain string")
-            elif word.kind == "tag":
-                raise self.literal(word)
-            elif word.kind == "number":
-                self.number(word, before)
-            elif word.kind == "name" and self.zone == EXPRESSION and after is not None and after.text == "(":
-                raise self.outside(word, "a function of one's own", f"functions are {FUNCTIONS}")
-            elif word.kind == "sign":
-                self.sign(word, after)
+    @property
+    def following(self) -> Word:
+        """The word after the next."""
+        return self._words[min(self._at + 1, len(self._words) - 1)]
 
-    def _refuse_order_expression(self, word: Word) -> None:
-        """A key of ORDER BY is a variable, perhaps in brackets: a word of any other kind belongs to an expression."""
-        is_key = self.zone == ORDER or (self.zone == TOP and self.in_order)
+    def take(self) -> Word:
+        """The next word, and go on to the one after it."""
+        word = self.word
+        self._at += word.kind != "end"
+        if word.kind == "sign" and word.text in _CLOSING:
+            self._depth += 1
+            if self._depth > MAX_DEPTH:
+                refuse_brackets(self.scanned)
+        elif word.kind == "sign" and word.text in _CLOSING.values():
+            self._depth -= 1
+        return word
+
+    def sees(self, *texts: str) -> bool:
+        """Whether the next word is one of these signs or keywords, given in capitals."""
+        return self.word.kind in ("sign", "keyword") and self.word.text.upper() in texts
+
+    def accept(self, *texts: str) -> Word | None:
+        """Take the next word if it is one of these signs or keywords."""
+        return self.take() if self.sees(*texts) else None
+
+    def expect(self, text: str, zone: str) -> Word:
+        """Take this sign or keyword; SparqlSyntax if the next word is another."""
+        if not self.sees(text):
+            raise self.unexpected(zone)
+        return self.take()
+
+    def expect_variable(self, zone: str) -> Word:
+        """Take a variable; SparqlSyntax if the next word is none."""
+        if self.word.kind != "variable":
+            raise self.unexpected(zone)
+        return self.take()
+
+    def first(self, text: str) -> int:
+        """Offset of the first word that is ``text``, whatever its case and with or without a question mark."""
+        found = (word.start for word in self.scanned.words if word.text.lstrip("?$").upper() == text.upper())
+        return next(found, 0)
+
+    def error(self, where: Word | str, message: str, hint: str) -> SparqlSyntax:
+        """The error that points at a word, or at the first word that is ``where``."""
+        offset = self.first(where) if isinstance(where, str) else where.start
+        return syntax_error(self.scanned, offset, message, hint=hint)
+
+    def outside(self, where: Word | str, what: str, instead: str) -> SparqlSyntax:
+        """The error for ``what`` SPARQL has and the subset has not, with what to write instead."""
+        return self.error(where, f"{what} is {OUTSIDE}", f"{instead}; {SUPPORTED}")
+
+    def unexpected(self, zone: str) -> SparqlSyntax:
+        """The error for the next word, which the grammar does not allow here."""
+        word, after = self.word, self.following
+        before = self._words[self._at - 1] if self._at else word
+        if zone == ORDER and self._is_operand(word):
+            return self.outside(word, "an expression in ORDER BY", "order by a variable, as in ORDER BY DESC(?x)")
+        if before.kind == "name" and before.start + len(before.text) == word.start and word.text[:1] in ("'", "(", "&"):
+            return self._name_cut_short(before)
         if word.kind == "keyword":
-            is_other = word.text.upper() not in _REFUSED.keys() | _ALLOWED[TOP]
-        else:
-            is_other = word.kind in _OPERANDS or (word.kind == "sign" and word.text not in _PUNCTUATION)
-        if is_key and is_other:
-            raise self.outside(word, "an expression in ORDER BY", "order by a variable, as in ORDER BY DESC(?x)")
+            found = self._keyword(zone)
+            if found is not None:
+                return found
+        elif word.kind == "unclosed":
+            return self.error(word, "this string is not closed", SUPPORTED)
+        elif word.kind in ("string", "tag", "number"):
+            return self._literal(zone)
+        elif word.kind == "sign":
+            if word.text in "+-" and after.kind == "number":
+                return self._literal(zone)
+            if zone == EXPRESSION and word.text in "+-*/":
+                return self.outside(word, "arithmetic", "entities have names, not numbers")
+            if word.text == "<" and after.kind != "end":
+                return self.error(
+                    word,
+                    "this '<' begins no name: a name in <...> has no blank and none of < \" { } | ^ ` \\",
+                    "write %20 for a blank, as in <New%20York>, or :New_York",
+                )
+            if zone == GROUP and word.text in _PATH_SIGNS:
+                return self.outside(word, f"the path sign {word.text!r}", _PATH_SIGNS[word.text])
+        refuse_brackets(self.scanned, last=word)
+        if word.kind == "end":
+            return self.error(word, "the query ends too early", PATTERNS)
+        is_third_or_more = word.kind in TERMS and zone == GROUP and before.text not in "{}.;"
+        hint = f"patterns are parted by '.'; {PATTERNS}" if is_third_or_more else PATTERNS
+        return self.error(word, f"{shown(word.text)} is not expected here", hint)
 
-    def keyword(self, word: Word, before: Word | None, after: Word | None) -> None:
-        upper = word.text.upper()
-        # FILTER regex(...): the function stands before the bracket that opens its zone.
-        zone = EXPRESSION if self.expects == EXPRESSION else self.zone
+    def _is_operand(self, word: Word) -> bool:
+        if word.kind == "keyword":
+            return word.text.upper() not in _REFUSED.keys() | _TOP_WORDS
+        return word.kind in TERMS - {"variable"} or (word.kind == "sign" and word.text not in "{}()[].,;")
+
+    def _keyword(self, zone: str) -> SparqlSyntax | None:
+        word, upper = self.word, self.word.text.upper()
         if upper in ("TRUE", "FALSE"):
-            raise self.literal(word)
-        if upper == "NOT" and after is not None and after.text.upper() == "EXISTS":
-            raise self.outside(word, "NOT EXISTS", _REFUSED["MINUS"])
-        if upper == "SELECT" and self.zones:
-            raise self.outside(word, "a SELECT within braces", "write its patterns in the outer query")
-        if upper == "DISTINCT" and self.zones and zone != HEAD:
-            raise self.outside(word, "DISTINCT within braces", "rows never come twice here; drop it")
+            return self._literal(zone)
+        if upper == "NOT" and self.following.text.upper() == "EXISTS":
+            return self.outside(word, "NOT EXISTS", _REFUSED["MINUS"])
+        if upper == "SELECT" and zone != TOP:
+            return self.outside(word, "a SELECT within braces", "write its patterns in the outer query")
+        if upper == "DISTINCT" and zone != TOP:
+            return self.outside(word, "DISTINCT within braces", "rows never come twice here; drop it")
         if upper in _REFUSED:
-            raise self.outside(word, upper, _REFUSED[upper])
-        if upper in _ALLOWED[zone] and word.text != "A":
-            if upper == "FILTER":
-                self.expects = EXPRESSION
-            elif upper == "VALUES":
-                self.expects = VALUES
-            elif upper in ("ASC", "DESC"):
-                self.direction(upper, after)
-            if zone == TOP:
-                self.in_order = upper in ("ORDER", "BY", "ASC", "DESC")
-            return
+            return self.outside(word, upper, _REFUSED[upper])
         if zone == EXPRESSION:
-            raise self.outside(word, f"the function or word {shown(word.text)}", f"functions are {FUNCTIONS}")
-        if any(upper in allowed for allowed in _ALLOWED.values()) and word.text != "A":
-            raise syntax_error(self.scanned, word.start, f"{upper} is not expected here", hint=SUPPORTED)
+            return self.outside(word, f"the function or word {shown(word.text)}", f"functions are {FUNCTIONS}")
+        if upper in _WORDS:
+            # Where the word is one of this zone, its order is wrong, and the general message says so.
+            return None if zone in (TOP, ORDER) else self.error(word, f"{upper} is not expected here", SUPPORTED)
+        if word.text == "a":
+            return None
         text = word.text if len(word.text) <= 40 else f"{word.text[:37]}..."
-        raise syntax_error(
-            self.scanned,
-            word.start,
+        return self.error(
+            word,
             f"{text!r} is neither a name nor a word of the supported subset",
-            hint=f"write :{text} or <{text}> if it is a name, ?{text} if it is a variable; {SUPPORTED}",
+            f"write :{text} or <{text}> if it is a name, ?{text} if it is a variable; {SUPPORTED}",
         )
 
-    def direction(self, word: str, after: Word | None) -> None:
-        """ASC and DESC: what they are said of stands in brackets."""
-        self.expects = ORDER
-        if after is not None and after.kind == "variable":
-            raise syntax_error(
-                self.scanned,
-                after.start,
-                f"{after.text} stands without brackets after {word}",
-                hint=f"write {word}({after.text})",
-            )
-
-    def number(self, word: Word, before: Word | None) -> None:
-        if before is None or before.text.upper() not in ("LIMIT", "OFFSET"):
-            raise self.literal(word)
-        if len(word.text) > 18:
-            raise syntax_error(
-                self.scanned, word.start, f"{before.text.upper()} is larger than any result", hint="leave it out"
-            )
-
-    def sign(self, word: Word, after: Word | None) -> None:
-        if word.text in _CLOSING:
-            self.open(word)
-            return
-        if word.text in _CLOSING.values():
-            if self.zones:
-                self.zones.pop()
-            return
-        zone = self.zone
-        if zone == EXPRESSION:
-            if word.text in "+-*/" and not (word.text in "+-" and after is not None and after.kind == "number"):
-                raise self.outside(word, "arithmetic", "entities have names, not numbers")
-            return
-        if word.text in "+-" and after is not None and after.kind == "number":
-            raise self.literal(word)
-        if word.text == "<" and after is not None:
-            raise syntax_error(
-                self.scanned,
-                word.start,
-                "this '<' begins no name: a name in <...> has no blank and none of < \" { } | ^ ` \\",
-                hint="write %20 for a blank, as in <New%20York>, or :New_York",
-            )
-        if zone in (GROUP, LIST) and word.text in _PATH_SIGNS:
-            raise self.outside(word, f"the path sign {word.text!r}", _PATH_SIGNS[word.text])
-
-    def open(self, word: Word) -> None:
-        """Push the zone that a bracket opens."""
-        zone = self.zone
-        if self.expects == VALUES and word.text in "({" and zone != VALUES:
-            # VALUES (?x ?y) { ... }: the list of variables first, then the block.
-            if word.text == "{":
-                self.expects = None
-            self.zones.append(VALUES)
-        elif self.expects in (EXPRESSION, ORDER) and word.text == "(":
-            self.zones.append(str(self.expects))
-            self.expects = None
-        elif zone in (EXPRESSION, VALUES, HEAD, ORDER):
-            self.zones.append(zone)
-        elif word.text == "{":
-            self.seen_group = True
-            self.zones.append(GROUP)
-        elif zone != TOP:
-            self.zones.append(LIST)
-        elif self.in_order:
-            self.zones.append(ORDER)
-        elif self.seen_group:
-            raise syntax_error(self.scanned, word.start, f"{word.text!r} is not expected here", hint=SUPPORTED)
-        else:
-            after = self.scanned.words[self.scanned.words.index(word) + 1 :][:1]
-            if word.text != "(" or not after or after[0].text.upper() != "COUNT":
-                raise self.outside(word, "an expression in SELECT", "select variables, or (COUNT(*) AS ?n) alone")
-            self.zones.append(HEAD)
-
-    def literal(self, word: Word) -> SparqlSyntax:
-        what = "a number" if word.kind in ("number", "sign") else "a literal"
+    def _literal(self, zone: str) -> SparqlSyntax:
+        what = "a number" if self.word.kind in ("number", "sign") else "a literal"
         instead = "patterns join entities; write an entity's name as :name or <name>"
-        if self.zone == EXPRESSION:
+        if zone == EXPRESSION:
             instead = 'entities have names, not values; compare names, as in str(?x) = "5"'
-        return self.outside(word, what, instead)
+        return self.outside(self.word, what, instead)
 
-    def outside(self, word: Word, what: str, instead: str) -> SparqlSyntax:
-        message = f"{what} is {OUTSIDE}"
-        return syntax_error(self.scanned, word.start, message, hint=f"{instead}; {SUPPORTED}")
+    def _name_cut_short(self, name: Word) -> SparqlSyntax:
+        """A prefixed name such as ``:Côte_d'Ivoire`` ends where a character stands that it may have only escaped."""
+        end = name.start + len(name.text)
+        rest = _NAME_REST.match(self.scanned.text, end)
+        tail = rest[0].rstrip(".,") if rest is not None else ""
+        if "(" not in tail:  # then a bracket at its end belongs to the query
+            tail = tail.rstrip(")")
+        whole = name.text + tail
+        prefix, _, local = whole.partition(":")
+        escaped = name.text + _TO_ESCAPE.sub(r"\\\g<0>", tail)
+        either = f"{escaped} or <{local}>" if not prefix else escaped
+        return self.error(
+            name,
+            f"the name {shown(name.text)} ends before {self.scanned.text[end]!r}",
+            f"such a character needs a backslash: write {either}",
+        )

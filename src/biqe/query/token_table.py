@@ -1,13 +1,14 @@
 """Tokens of many queries at once, in columns.
 
-Same order, same positions, same elements as the reference in ``tokens.py`` (a test compares them). Large sets go
-through compiled kernels, where a hundred thousand queries take a fraction of a second. Token ids are one space, laid
-out for a tied embedding: 0 is [MASK], then the entities, then the relations and their inverses.
+Same order, same positions, same elements as the reference in ``tokens.py`` (a test compares them). Queries that differ
+in nothing but entities and relations have the same layout of tokens: it is made once by the reference, and filled in
+for all of them with numpy. Token ids are one space, laid out for a tied embedding: 0 is [MASK], then the entities,
+then the relations and their inverses.
 """
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,19 +16,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.errors import TooManyPaths, UnsupportedQuery
+from biqe.errors import BiqeError, TooManyPaths, UnsupportedQuery
 from biqe.query.bound import TARGET, BoundQuery
-from biqe.query.dag import analyse
+from biqe.query.dag import PATH_CAP
 from biqe.query.queryset import QuerySet
 from biqe.query.tokens import tokens
 
 MASK = 0
 FIRST_ENTITY = 1
-PATH_CAP = 64
-"""Root-to-leaf paths of one query; beyond it the number of tokens explodes."""
-
-COMPILED_FROM = 256
-"""Sets of this size and larger go through compiled kernels; below it, loading them costs more than they save."""
 
 
 def token_count(entities: int, relations: int) -> int:
@@ -61,49 +57,64 @@ class TokenTable:
         return np.diff(self.offsets)
 
 
-def token_table(
-    queries: QuerySet, entities: int, *, path_cap: int = PATH_CAP, compiled: bool | None = None
-) -> TokenTable:
-    """Tokens of every query. Cyclic queries and those over ``path_cap`` paths are refused, by number.
-
-    ``compiled`` chooses the road, where None by size and by whether the kernels are at hand; the result is the same.
-    """
-    if compiled is None:
-        # A first question does not wait for kernels to load; a server, which has them, does not go the slow road.
-        compiled = len(queries) >= COMPILED_FROM or "biqe.query.token_kernels" in sys.modules
-    return (_compiled if compiled else _plain)(queries, entities, path_cap)
-
-
-def _plain(queries: QuerySet, entities: int, path_cap: int) -> TokenTable:
-    parts, tokens_ = [_layout((), (), path_cap)], [np.zeros(0, np.int32)]
-    for row in range(len(queries)):
-        nodes = queries.nodes[queries.node_offsets[row] : queries.node_offsets[row + 1]]
-        edges = queries.edges[queries.edge_offsets[row] : queries.edge_offsets[row + 1]]
-        shape = tuple(np.minimum(nodes, 0).tolist()), tuple(map(tuple, edges[:, ::2].tolist()))
-        try:
-            part = _layout(*shape, path_cap)
-        except _Cyclic:
-            raise _refused_cycle(_which(queries, row)) from None
-        except TooManyPaths:
-            raise _refused_paths(_which(queries, row), path_cap) from None
-        parts.append(part)
-        by_element = np.concatenate(
-            [np.where(nodes >= 0, nodes + FIRST_ENTITY, MASK), edges[:, 1] + (FIRST_ENTITY + entities)]
+def token_table(queries: QuerySet, entities: int, *, path_cap: int = PATH_CAP) -> TokenTable:
+    """Tokens of every query. Cyclic queries and those over ``path_cap`` paths are refused, by number."""
+    lengths = np.zeros(len(queries), np.int64)
+    parts: list[tuple[NDArray[np.int64], _Layout, NDArray[np.int32]]] = []
+    bad: dict[int, BiqeError] = {}
+    for rows, nodes, edges in _by_size(queries):
+        # (g, n + m) token of each element of each query
+        tokens_ = np.concatenate(
+            [np.where(nodes >= 0, nodes + FIRST_ENTITY, MASK), edges[:, :, 1] + (FIRST_ENTITY + entities)], axis=1
         )
-        tokens_.append(by_element[part.elements])
+        for shape, places in _by_shape(nodes, edges).items():
+            try:
+                layout = _layout(shape, nodes.shape[1], path_cap)
+            except (UnsupportedQuery, TooManyPaths) as error:
+                bad[int(rows[places[0]])] = error
+                continue
+            lengths[rows[places]] = len(layout.elements)
+            parts.append((rows[places], layout, tokens_[np.array(places)[:, None], layout.elements]))
+    if bad:
+        row = min(bad)
+        raise _refusal(bad[row], "this query" if len(queries) == 1 else f"query {row:,}", path_cap)
     offsets = np.zeros(len(queries) + 1, np.int64)
-    np.cumsum([len(part.positions) for part in parts[1:]], out=offsets[1:])
+    np.cumsum(lengths, out=offsets[1:])
     kinds = (np.int32, np.int16, np.int16, np.int16, np.int32)
-    columns = [np.concatenate(column) for column in (tokens_, *zip(*parts, strict=True))]
-    return TokenTable(offsets, *(column.astype(kind) for column, kind in zip(columns, kinds, strict=True)))
+    columns = [np.empty(offsets[-1], kind) for kind in kinds]
+    for rows, layout, own in parts:
+        at = offsets[rows, None] + np.arange(len(layout.elements))  # (g, tokens of a query)
+        for column, values in zip(columns, (own, *layout), strict=True):
+            column[at] = values
+    return TokenTable(offsets, *columns)
 
 
-class _Cyclic(Exception):
-    """A query has a cycle."""
+def _by_size(queries: QuerySet) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]]:
+    """Queries with equal numbers of nodes and edges: their (g,) rows, (g, n) nodes and (g, m, 3) edges."""
+    node_counts, edge_counts = np.diff(queries.node_offsets), np.diff(queries.edge_offsets)
+    sizes = node_counts << 32 | edge_counts
+    for size in set(sizes.tolist()):
+        rows = np.flatnonzero(sizes == size)
+        nodes = queries.nodes[queries.node_offsets[rows, None] + np.arange(size >> 32)]
+        yield rows, nodes, queries.edges[queries.edge_offsets[rows, None] + np.arange(size & 0xFFFFFFFF)]
+
+
+def _by_shape(nodes: NDArray[np.int32], edges: NDArray[np.int32]) -> dict[bytes, list[int]]:
+    """Places of the queries that differ in nothing but entities and relations, by what they have in common.
+
+    A shape is int16: TARGET, HIDDEN or 0 for each node, then subject and object node of each edge.
+    """
+    ends = edges[:, :, ::2].reshape(len(edges), -1)  # (g, 2 m)
+    data = np.concatenate([np.minimum(nodes, 0), ends], axis=1).astype(np.int16).tobytes()
+    width = len(data) // len(nodes)
+    found: dict[bytes, list[int]] = {}
+    for place in range(len(nodes)):
+        found.setdefault(data[place * width : (place + 1) * width], []).append(place)
+    return found
 
 
 class _Layout(NamedTuple):
-    """The columns of a table that depend on no entity and on no relation."""
+    """The columns of a table that depend on no entity and on no relation, each (tokens of a query,)."""
 
     positions: NDArray[np.int64]
     paths: NDArray[np.int64]
@@ -112,58 +123,25 @@ class _Layout(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _layout(nodes: tuple[int, ...], edges: tuple[tuple[int, int], ...], path_cap: int) -> _Layout:
-    """Where the tokens of a query stand. ``nodes`` are TARGET, HIDDEN, or 0 for a constant; ``edges`` join them."""
+def _layout(shape: bytes, node_count: int, path_cap: int) -> _Layout:
+    """The layout of a shape that ``_by_shape`` found; UnsupportedQuery or TooManyPaths where it has none."""
+    values = np.frombuffer(shape, np.int16).tolist()
+    nodes, ends = tuple(values[:node_count]), values[node_count:]
     targets = tuple(node for node, value in enumerate(nodes) if value == TARGET)
-    query = BoundQuery(nodes, tuple((subject, 0, object_) for subject, object_ in edges), targets)
-    if not analyse(query).is_acyclic:
-        raise _Cyclic
-    found = tokens(query, cap=path_cap)
+    edges = tuple((subject, 0, object_) for subject, object_ in zip(ends[::2], ends[1::2], strict=True))
+    found = tokens(BoundQuery(nodes, edges, targets), cap=path_cap)
     number = {node: place for place, node in enumerate(targets)}
     numbers = [number.get(element, -1) for element in found.elements]
     return _Layout(*(np.array(column, np.int64) for column in (found.positions, found.paths, found.elements, numbers)))
 
 
-def _compiled(queries: QuerySet, entities: int, path_cap: int) -> TokenTable:
-    from biqe.query import token_kernels as kernels
-
-    columns = (queries.node_offsets, queries.nodes, queries.edge_offsets, queries.edges)
-    lengths = kernels.count_tokens(*columns, path_cap)
-    bad = np.flatnonzero(lengths < 0)
-    if len(bad):
-        row = int(bad[0])
-        which = _which(queries, row)
-        raise _refused_cycle(which) if lengths[row] == kernels.CYCLIC else _refused_paths(which, path_cap)
-    offsets = np.zeros(len(queries) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    total = int(offsets[-1])
-    table = TokenTable(
-        offsets,
-        np.empty(total, np.int32),
-        np.empty(total, np.int16),
-        np.empty(total, np.int16),
-        np.empty(total, np.int16),
-        np.empty(total, np.int32),
-    )
-    kernels.fill_tokens(
-        *columns, entities, offsets, table.tokens, table.positions, table.paths, table.elements, table.targets
-    )
-    return table
-
-
-def _which(queries: QuerySet, row: int) -> str:
-    return "this query" if len(queries) == 1 else f"query {row:,}"
-
-
-def _refused_cycle(which: str) -> UnsupportedQuery:
+def _refusal(error: BiqeError, which: str, path_cap: int) -> BiqeError:
+    if isinstance(error, TooManyPaths):
+        return TooManyPaths(
+            f"{which} has more than {path_cap} root-to-leaf paths",
+            hint="ask for fewer branches at once; the number of paths is exponential in the worst case",
+        )
     return UnsupportedQuery(
         f"{which} has a cycle; only acyclic queries have root-to-leaf paths",
         hint="remove one pattern of the cycle, or ask in known mode",
-    )
-
-
-def _refused_paths(which: str, path_cap: int) -> TooManyPaths:
-    return TooManyPaths(
-        f"{which} has more than {path_cap} root-to-leaf paths",
-        hint="ask for fewer branches at once; the number of paths is exponential in the worst case",
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.paths import PATH_CAP, paths
+from biqe.query.dag import PATH_CAP, paths
 
 MASK, ENTITY, RELATION = "mask", "entity", "relation"
 
@@ -49,7 +49,7 @@ class Tokens:
         """Groups of targets whose masks stand at the same positions.
 
         Under the paper's encoding such targets get identical outputs: mask and position are all that the model
-        is told about a target. Targets are given as nodes.
+        knows about a target. Targets are given as nodes.
         """
         places: dict[int, list[int]] = defaultdict(list)
         for kind, position, element in zip(self.kinds, self.positions, self.elements, strict=True):

@@ -225,17 +225,10 @@ def preload(kb: KnowledgeBase, live: LiveGraph | None = None) -> None:
 
 
 def warm(kb: KnowledgeBase, live: LiveGraph | None = None) -> None:
-    """Load what every question needs besides the model: adjacency, parser, compiled code."""
+    """Make what every question needs beside the model: the neighbours of each entity."""
     from biqe.exact.adjacency import adjacency
-    from biqe.query.bound import TARGET, BoundQuery
-    from biqe.query.queryset import QuerySet
-    from biqe.query.sparql import parse_question
-    from biqe.query.token_table import token_table
 
-    graph = kb.graph if live is None else live.snapshot().graph
-    adjacency(graph)
-    parse_question("SELECT ?x WHERE { ?x <urn:biqe:name:r> ?y }")
-    token_table(QuerySet.of([BoundQuery((0, TARGET), ((0, 0, 1),), (1,))]), graph.entity_count, compiled=True)
+    adjacency(kb.graph if live is None else live.snapshot().graph)
 
 
 def share_machine(workers: int) -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biqe.exact import conditioned
+from biqe.exact import filtered_rows as module
 from biqe.exact.answers import tuples
-from biqe.exact.conditioned import passing
+from biqe.exact.filtered_rows import filtered_rows
 from biqe.exact.filters import Filters, columns_of
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.vocabulary import Vocabulary
@@ -55,10 +55,10 @@ def test_as_if_all_matches_were_listed(
     branch = bind_question(parse_question(text.format(condition)), graph.vocabulary).branches[0]
     filters = Filters(branch.filters, graph.vocabulary)
     width = len(branch.query.targets)
-    monkeypatch_module.setattr(conditioned, "LISTED", 2 if few else 1_000_000)
-    monkeypatch_module.setattr(conditioned, "FIRST", 1 if few else 1_000)
-    monkeypatch_module.setattr(conditioned, "FEW", 1 if few else 16)
-    found, complete = passing(graph, branch.wide, filters, width, limit=1_000_000)
+    monkeypatch_module.setattr(module, "LISTED", 2 if few else 1_000_000)
+    monkeypatch_module.setattr(module, "FIRST", 1 if few else 1_000)
+    monkeypatch_module.setattr(module, "FEW", 1 if few else 16)
+    found, complete = filtered_rows(graph, branch.wide, filters, width, limit=1_000_000)
     every = tuples(graph, branch.wide)
     passed = every[filters.passes(columns_of(branch.wide, every), len(every))]
     expected = np.unique(passed[:, :width], axis=0) if width else passed[:1, :0]
@@ -77,7 +77,7 @@ def test_says_where_it_stopped() -> None:
     graph = graph_of([(a, 0, b) for a in range(ENTITIES) for b in range(ENTITIES)])
     branch = bind_question(parse_question("SELECT ?a ?b { ?a :r ?b FILTER(?a != ?b) }"), graph.vocabulary).branches[0]
     filters = Filters(branch.filters, graph.vocabulary)
-    rows, complete = passing(graph, branch.wide, filters, 2, limit=7)
+    rows, complete = filtered_rows(graph, branch.wide, filters, 2, limit=7)
     assert (len(rows), complete) == (7, False)
-    rows, complete = passing(graph, branch.wide, filters, 2, limit=30)
+    rows, complete = filtered_rows(graph, branch.wide, filters, 2, limit=30)
     assert (len(rows), complete) == (30, True)

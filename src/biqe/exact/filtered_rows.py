@@ -1,8 +1,8 @@
 """Rows of a query that pass its conditions, without listing all the matches that do not.
 
-Entities that conditions on their variable alone exclude never enter the table of matches. Where matches are few, they
-are listed and judged. Where they are many, one variable is taken value by value, and each value is a smaller query.
-Once the selected variables of a row are fixed, the first match that passes vouches for it.
+Conditions on a single variable restrict its entities before anything is joined. Where there are few matches, they are
+listed and filtered. Where there are many, the search branches on the values of one variable, so that each value gives a
+smaller query. Once all selected variables of a row have values, one match that passes is enough.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from numpy.typing import NDArray
 from biqe.exact.adjacency import adjacency
 from biqe.exact.answers import answers, tuples
 from biqe.exact.filters import Filters, columns_of
-from biqe.exact.table import join_table
+from biqe.exact.numpy_join import numpy_join
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import BoundQuery
 
 LISTED = 1_000_000
-"""Matches that are listed at once, and rows of the tables on the way to them."""
+"""Largest table of matches that is made at once."""
 JUDGED = 20_000_000
-"""Matches that are judged for one query."""
+"""Largest number of matches that are tested for one query."""
 FIRST = 1_000
-"""Matches among which the one that vouches for a row is looked for first."""
+"""Matches of a row that are tested before its whole table is made."""
 FEW = 16
-"""Values of a variable that come before those of the selected ones."""
+"""A variable with at most so many values is branched on before the selected variables."""
 
 Rows = NDArray[np.int32]
 
 
-def passing(
+def filtered_rows(
     graph: Graph, query: BoundQuery, filters: Filters, width: int, *, limit: int, judged: int = JUDGED
 ) -> tuple[Rows, bool]:
-    """(n, targets) matches that pass, sorted, one for each different row of the first ``width`` targets; and whether
-    these are all such rows. No more than ``limit`` are returned, and about ``judged`` matches looked at."""
+    """(n, targets) matches that pass all filters, sorted, one for each distinct row of the first ``width`` targets; and
+    whether these are all such rows. At most ``limit`` are returned, and about ``judged`` matches are tested."""
     search = _Search(graph, query, filters, width, limit, judged)
     search.look({})
     rows = search.rows()
@@ -51,20 +51,20 @@ class _Search:
     width: int
     limit: int
     left: int
-    """Matches that may still be judged."""
+    """Matches that may still be tested."""
     complete: bool = True
     _found: list[Rows] = field(default_factory=list)
     _count: int = 0
-    """Rows in ``_found``, some of them perhaps several times."""
+    """Rows in ``_found``, duplicates included."""
 
     @cached_property
     def allowed(self) -> dict[int, NDArray[np.bool_]]:
-        """(E,) the entities that conditions leave each node, by what they say about it alone."""
+        """For each node that conditions restrict by themselves, (E,) whether an entity is allowed."""
         found = {node: self.filters.allowed(self.query.names[node]) for node in self.query.targets}
         return {node: passed for node, passed in found.items() if passed is not None}
 
     def look(self, pinned: dict[int, int]) -> None:
-        """Find what passes where the columns in ``pinned`` have these entities."""
+        """Collect the matches that pass, with the columns in ``pinned`` fixed to these entities."""
         if self._is_over():
             return
         free = [column for column in range(len(self.query.targets)) if column not in pinned]
@@ -72,12 +72,12 @@ class _Search:
         if not free or free[0] >= self.width:  # every selected variable is fixed: one match is enough
             if self._judge(tuples(self.graph, query, limit=FIRST), pinned, free, most=1) or not free:
                 return
-        rows = join_table(adjacency(self.graph), query, query.targets, LISTED, self.allowed)
+        rows = numpy_join(adjacency(self.graph), query, query.targets, LISTED, self.allowed)
         if rows is not None:
             self._judge(rows, pinned, free)
             return
         values = dict(zip(free, map(self._left, query.targets, answers(self.graph, query)), strict=True))
-        # Selected variables first: what is left of the others then has to pass only once.
+        # Selected variables first: then one match is enough for all values of the others.
         few = [column for column in free if len(values[column]) <= FEW]
         selected = few or [column for column in free if column < self.width] or free
         column = min(selected, key=lambda column: len(values[column]))
@@ -85,11 +85,11 @@ class _Search:
             self.look({**pinned, column: entity})
 
     def _left(self, node: int, values: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Those values of a node that its own conditions leave."""
+        """The values of a node that its own conditions allow."""
         return values[self.allowed[node][values]] if node in self.allowed else values
 
     def _judge(self, rows: Rows, pinned: dict[int, int], free: list[int], most: int | None = None) -> bool:
-        """Keep the rows that pass, or the first ``most`` of them; whether there were any."""
+        """Keep the rows that pass, at most ``most`` of them; return whether there were any."""
         self.left -= len(rows)
         whole = np.empty((len(rows), len(self.query.targets)), np.int32)
         whole[:, free] = rows
@@ -100,7 +100,7 @@ class _Search:
             passed = self._distinct(passed)
             self._found.append(passed)
             self._count += len(passed)
-            if self._count > self.limit:  # some may be the same
+            if self._count > self.limit:  # duplicates may be among them
                 self._found = [self.rows()]
                 self._count = len(self._found[0])
         return len(passed) > 0
@@ -123,7 +123,7 @@ class _Search:
         return not self.complete
 
     def _with(self, pinned: dict[int, int]) -> BoundQuery:
-        """The query with entities in the place of these columns."""
+        """The query with constants in place of the pinned columns."""
         nodes = list(self.query.nodes)
         for column, entity in pinned.items():
             nodes[self.query.targets[column]] = entity

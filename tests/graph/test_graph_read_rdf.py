@@ -1,4 +1,4 @@
-"""N-Triples, N-Quads, Turtle, TriG and RDF/XML."""
+"""RDF in every format."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from biqe.errors import BadLine, EmptyResult, UnreadableFile
-from biqe.graph.prefixes import choose_prefixes, namespace_of
 from biqe.graph.read import ReadGraph, read_graph
-from biqe.graph.vocabulary import Vocabulary
 
 File = Callable[[str, str | bytes], Path]
 
@@ -22,7 +20,11 @@ def named(graph: ReadGraph) -> set[tuple[str, str, str]]:
 
 
 E = "http://example.org/"
+
+
 EXPECTED = {(E + "Rhine", E + "flows_through", E + "Germany"), (E + "Köln", E + "located_on", E + "Rhine")}
+
+
 NTRIPLES = f"""<{E}Rhine> <{E}flows_through> <{E}Germany> .
 # a comment
 <{E}K\\u00F6ln> <{E}located_on> <{E}Rhine> .
@@ -34,6 +36,8 @@ NTRIPLES = f"""<{E}Rhine> <{E}flows_through> <{E}Germany> .
 <{E}Oder> <http://www.w3.org/2000/01/rdf-schema#label> "Oder" .
 <{E}Germany> <http://www.w3.org/2000/01/rdf-schema#label> "Deutschland"@de .
 """
+
+
 TURTLE = f"""@prefix : <{E}> .
 @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
 :Rhine :flows_through :Germany ; :length 1233 ;
@@ -41,6 +45,8 @@ TURTLE = f"""@prefix : <{E}> .
 :Köln :located_on :Rhine .
 :Oder rdfs:label "Oder" . :Germany rdfs:label "Deutschland"@de .
 """
+
+
 RDFXML = f"""<?xml version="1.0" encoding="UTF-8"?>
 <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:e="{E}"
   xmlns:rdfs="http://www.w3.org/2000/01/rdf-schema#">
@@ -57,7 +63,11 @@ RDFXML = f"""<?xml version="1.0" encoding="UTF-8"?>
  <rdf:Description rdf:about="{E}Germany"><rdfs:label xml:lang="de">Deutschland</rdfs:label></rdf:Description>
 </rdf:RDF>
 """
+
+
 NQUADS = NTRIPLES.replace(" .\n", " <http://example.org/graph> .\n")
+
+
 TRIG = TURTLE.replace(":Köln :located_on :Rhine .", ":graph { :Köln :located_on :Rhine }")
 
 
@@ -198,22 +208,3 @@ def test_names_that_are_too_long(file: File, fast: bool) -> None:
     long = "http://a/" + "x" * (65_535 - 9)
     graph = read_graph([file("h.nt", f"<{long}> <http://a/b> <http://a/b> .\n")], fast=fast)
     assert graph.vocabulary.entities[0] == long
-
-
-def test_several_formats_together_share_their_entities(file: File) -> None:
-    paths = [file("a.nt", NTRIPLES), file("b.ttl", TURTLE), file("c.rdf", RDFXML), file("d.nq", NQUADS)]
-    for fast in (False, True):
-        graph = read_graph(paths, fast=fast)
-        assert named(graph) == EXPECTED
-        assert graph.counts.duplicates == 6
-
-
-def test_prefixes() -> None:
-    vocabulary = Vocabulary([E + "a", E + "b", "http://other.org/c", "_:x"], ["http://r.org/r#p"])
-    assert choose_prefixes(vocabulary, {}) == {"": E, "rel": "http://r.org/r#"}
-    assert choose_prefixes(vocabulary, {"": "http://d/", "r": "http://r.org/r#"}) == {
-        "": "http://d/",
-        "r": "http://r.org/r#",
-    }
-    assert choose_prefixes(Vocabulary(["_:a"], ["r"]), {}) == {"": ""}
-    assert namespace_of("plain") is None

@@ -1,8 +1,8 @@
 """Rows of one query by plain joins over numpy columns: for queries with few matches.
 
-One pattern after the other is joined to a table of the variables bound so far, and a hidden variable leaves the table
-with its last pattern. Nothing is compiled, so a first question on a small graph is answered at once; where the
-table would outgrow its cap, the caller turns to the kernels, which no product blows up.
+One pattern after the other is joined to a table of the variables bound so far, and a hidden variable is dropped after
+its last pattern. Nothing is compiled, so a first question on a small graph is answered at once. Where the table would
+exceed its cap, the caller uses the compiled kernels, which never build such products.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from biqe.exact.adjacency import Adjacency
 from biqe.query.bound import BoundQuery, Edge
 
 CAP = 200_000
-"""Rows that the table may have at any time."""
+"""Largest number of rows of a table."""
 
 Column = NDArray[np.int32]
 
 
-def join_table(
+def numpy_join(
     adjacency: Adjacency,
     query: BoundQuery,
     targets: tuple[int, ...],
@@ -30,7 +30,7 @@ def join_table(
 ) -> NDArray[np.int32] | None:
     """Distinct rows over ``targets``, sorted; None if a table of more than ``cap`` rows would be needed for them.
 
-    ``allowed`` are (E,) the entities that some nodes may have: others leave the table as soon as they come.
+    ``allowed`` gives, for some nodes, (E,) whether an entity is allowed there; other rows are dropped at once.
     """
     columns: dict[int, Column] = {}
     size = 1
@@ -65,7 +65,7 @@ def join_table(
 
 
 def _growth(adjacency: Adjacency, query: BoundQuery, columns: dict[int, Column], edge: Edge) -> float:
-    """Rows that a row of the table becomes, about, when the edge is joined."""
+    """Estimated rows that one row of the table becomes when the edge is joined."""
     subject, relation, object_ = edge
     bound = [query.nodes[node] >= 0 or node in columns for node in (subject, object_)]
     if all(bound):

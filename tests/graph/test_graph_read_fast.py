@@ -14,9 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from biqe.errors import BadLine, UnreadableFile
-from biqe.graph.collect import Collector
+from biqe.graph.collect import Collector, DictInterner
 from biqe.graph.files import Source
-from biqe.graph.intern import DictInterner
 from biqe.graph.intern_kernels import HashInterner
 from biqe.graph.read_fast import read_fast
 from biqe.graph.read_rdf import read_rdf

@@ -1,4 +1,4 @@
-"""The largest sets of patterns that hold together, for whatever it means to hold."""
+"""The largest subsets of a query's patterns that satisfy a monotone predicate."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from itertools import combinations
 from biqe.query.bound import Edge
 
 SEARCH = 256
-"""Sets of patterns that are tried before as many as possible becomes merely many."""
+"""Subsets that are tried; beyond these, a maximal subset that may not be a largest one is good enough."""
 Patterns = tuple[Edge, ...]
 
 
-def largest(patterns: Sequence[Edge], hold: Callable[[Patterns], bool]) -> tuple[list[Patterns], bool]:
-    """The largest sets of ``patterns`` that hold together, at least the empty one; and whether these are all of them.
+def max_consistent_patterns(patterns: Sequence[Edge], hold: Callable[[Patterns], bool]) -> tuple[list[Patterns], bool]:
+    """All subsets of maximal size for which ``hold`` is true (the empty set if no other), and whether the search ended.
 
-    A set must not hold where a part of it does not.
+    ``hold`` must be monotone: if it is false for a set, it is false for every larger set that contains it. After
+    ``SEARCH`` subsets the search is cut short, and the subsets found so far are returned with False.
     """
-    # What does not hold alone is in none of them; usually nothing else has to be searched.
+    # A pattern that fails alone is in no subset. Usually this leaves nothing to search.
     possible = [edge for edge in patterns if hold((edge,))]
     if len(possible) < 2:
         return [tuple(possible)], True
@@ -36,7 +37,7 @@ def largest(patterns: Sequence[Edge], hold: Callable[[Patterns], bool]) -> tuple
 
 
 def _grown(possible: Sequence[Edge], hold: Callable[[Patterns], bool]) -> Patterns:
-    """A set that no further pattern can join."""
+    """A maximal subset, by adding one pattern after the other."""
     held: Patterns = ()
     for edge in possible:
         if hold((*held, edge)):
