@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from biqe.evaluate.sample import sample
 
 from biqe.evaluate import evaluate_under
-from biqe.evaluate.sample import sample
 from biqe.knowledge_base import open as open_knowledge_base
 from biqe.mine import folder as set_folder
 from biqe.models import store

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from biqe.evaluate.outside import outside_elements
+from biqe.evaluate.query_attention import query_attention
 
 from biqe.errors import EmptyResult, InvalidOption, RunFailed, UnsupportedQuery
 from biqe.evaluate import pixel_font
 from biqe.evaluate.attention import attention_shares, draw
 from biqe.evaluate.attention_picture import picture, save
-from biqe.evaluate.outside import outside_elements
-from biqe.evaluate.query_attention import query_attention
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.dag import analyse

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from biqe.evaluate.auc_apr import PairScores, bio
+from biqe.evaluate.pairs import normalise, true_answers
 from hypothesis import given
 from hypothesis import strategies as st
 
 from biqe.errors import EmptyResult, InvalidOption, VocabularyMismatch
 from biqe.evaluate import Report, evaluate_bio
-from biqe.evaluate.auc_apr import PairScores, bio
-from biqe.evaluate.pairs import normalise, true_answers
 
 # The worked example has eight entities and four questions; the true answer of each is e0.
 #

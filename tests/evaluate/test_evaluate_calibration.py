@@ -7,11 +7,11 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+from biqe.evaluate.calibration import picture, reliability
 from hypothesis import given
 from hypothesis import strategies as st
 
 from biqe.errors import EmptyResult, InvalidOption
-from biqe.evaluate.calibration import picture, reliability
 
 
 def test_the_error_by_hand():

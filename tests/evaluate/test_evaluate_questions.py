@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from biqe.evaluate.questions import rank_answers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,6 @@ from biqe.benchmarks import shaped
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import InvalidOption, RunFailed, VocabularyMismatch
 from biqe.evaluate import rank_questions, rank_targets
-from biqe.evaluate.questions import rank_answers
 from biqe.models import _catalogue
 from biqe.query.queryset import AnswerSets
 

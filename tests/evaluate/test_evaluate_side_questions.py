@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from biqe.evaluate.memorisation import memorisation
+from biqe.evaluate.sample import sample, sampled
 
 from biqe.errors import EmptyResult, InvalidOption
 from biqe.evaluate import evaluate_q2b
 from biqe.evaluate.machine import machine
-from biqe.evaluate.memorisation import memorisation
-from biqe.evaluate.sample import sample, sampled
 from biqe.evaluate.timing import time_per_query
 from biqe.query.queryset import QuerySet
 

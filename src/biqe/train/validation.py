@@ -12,7 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from biqe.benchmarks.shaped import ShapedQueries
-from biqe.evaluate.loop import evaluate, evaluate_bio, evaluate_q2b
+from biqe.evaluate.loop import evaluate
+from biqe.evaluate.protocols import Cq, protocol_named
+from biqe.evaluate.report import Report
 from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.triples import union
@@ -40,15 +42,10 @@ def validation(splits: Splits, material: Material | None, config: TrainConfig) -
     given = None if material is None else material.valid
     if material is not None and isinstance(given, ShapedQueries):
         asked = _share_of_shapes(given, config)
-        by_negatives = material.protocol == "bio"
-        names = ("auc", "apr") if by_negatives else ("mrr", "hits@1", "hits@3", "hits@10")
+        protocol = protocol_named(material.protocol, candidates=material.candidates)
 
         def of_questions(trained: QueryModel) -> dict[str, float]:
-            if by_negatives:
-                report = evaluate_bio(trained.without_search(), asked, bootstrap=0)
-            else:
-                report = evaluate_q2b(trained.without_search(), asked, candidates=material.candidates, bootstrap=0)
-            return {name: round(report.value(name), 6) for name in names}
+            return _figures(evaluate(trained.without_search(), asked, protocol, bootstrap=0))
 
         return of_questions, len(asked)
     assert not isinstance(given, ShapedQueries)
@@ -57,10 +54,13 @@ def validation(splits: Splits, material: Material | None, config: TrainConfig) -
         return None, 0
 
     def of_targets(trained: QueryModel) -> dict[str, float]:
-        report = evaluate(trained.without_search(), held_out, filter_graph="complete", bootstrap=0)
-        return {name: round(report.value(name), 6) for name in ("mrr", "hits@1", "hits@3", "hits@10")}
+        return _figures(evaluate(trained.without_search(), held_out, Cq("complete"), bootstrap=0))
 
     return of_targets, len(held_out)
+
+
+def _figures(report: Report) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in report.metrics["realistic"].items()}
 
 
 def _share_of_shapes(questions: ShapedQueries, config: TrainConfig) -> ShapedQueries:
