@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from biqe.evaluate import Cq, evaluate_together
 from biqe.evaluate.machine import allocator, machine, write_result
 from biqe.evaluate.scoring import sample
 from biqe.knowledge_base import open as open_knowledge_base

@@ -10,7 +10,7 @@ import pytest
 
 from biqe import atlas
 from biqe.cli import main
-from biqe.evaluate import Report, evaluate
+from biqe.evaluate import Cq, Report, evaluate
 from biqe.graph.vocabulary import Vocabulary
 from biqe.mine import folder as mined_folder
 from biqe.mine.dataset import MineConfig, mine
@@ -79,7 +79,7 @@ def test_a_release_gives_the_figures_of_the_set_it_was_written_from(world, capsy
     assert code == 0, err
     printed = json.loads(out)
     assert (printed["filter_graph"], printed["notes"]["filters"]) == ("split", "released")
-    expected = evaluate(world.model, world.mined["valid"], filter_graph="split").metrics["realistic"]
+    expected = evaluate(world.model, world.mined["valid"], Cq("split")).metrics["realistic"]
     assert printed["overall"]["metrics"]["realistic"] == pytest.approx(expected, rel=1e-3)
     assert (world.place / "run" / "reports" / "release-dag-dev-split.json").is_file()
 
@@ -93,7 +93,7 @@ def test_complete_filters_of_a_release_are_computed(world, capsys):
     assert code == 0, err
     printed = json.loads(out)
     assert printed["notes"]["filters"] == "computed from the graph"
-    expected = evaluate(world.model, world.mined["valid"], filter_graph="complete").metrics["realistic"]
+    expected = evaluate(world.model, world.mined["valid"], Cq("complete")).metrics["realistic"]
     assert printed["overall"]["metrics"]["realistic"] == pytest.approx(expected, rel=1e-3)
 
 
@@ -210,16 +210,16 @@ def toy_benchmark(world, monkeypatch):
 
 
 def test_a_benchmark_goes_through_its_own_protocol(world, toy_benchmark, capsys):
-    from biqe.evaluate import evaluate_bio, evaluate_q2b
+    from biqe.evaluate import Bio, Query2Box
 
-    for name, direct in (
-        ("toy-q2b", lambda model, shaped: evaluate_q2b(model, shaped, candidates=toy_benchmark.candidates)),
-        ("toy-bio", evaluate_bio),
+    for name, protocol in (
+        ("toy-q2b", Query2Box(toy_benchmark.candidates)),
+        ("toy-bio", Bio()),
     ):
         code, out, err = run(capsys, world.place / "run", "--set", name)
         assert code == 0, err
         report = Report.load(world.place / "run" / "reports" / f"{name}-valid.json")
-        assert report.overall == direct(world.model, toy_benchmark.shaped).overall
+        assert report.overall == evaluate(world.model, toy_benchmark.shaped, protocol).overall
         assert report.protocol == name.removeprefix("toy-")
         assert (report.fingerprints["benchmark"], report.notes["benchmark"]) == ("f00d", name)
         assert "mean of 2" in out or "mean of 4" in out
@@ -227,7 +227,7 @@ def test_a_benchmark_goes_through_its_own_protocol(world, toy_benchmark, capsys)
     code, _, err = run(capsys, world.place / "run", "--set", "toy-cq", "--filter-graph", "split", "--split", "dev")
     assert code == 0, err
     report = Report.load(world.place / "run" / "reports" / "toy-cq-valid-split.json")
-    assert report.metrics == evaluate(world.model, world.mined["valid"], filter_graph="split").metrics
+    assert report.metrics == evaluate(world.model, world.mined["valid"], Cq("split")).metrics
     assert {"allocator", "threads"} <= set(report.machine)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from biqe.errors import InvalidOption
 from biqe.evaluate.attention import QueryAttention
-from biqe.evaluate.pictures import BLUE, INK, ORANGE, PAPER, SOFT, Page, text_width
+from biqe.evaluate.pictures import BLUE, HEAT, ORANGE, SOFT, Page, text_width
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,10 +79,9 @@ def _cells(page: Page, attention: QueryAttention, weights: np.ndarray, names: li
         for column in range(len(names)):
             x, weight = left + CELL * column, float(weights[column, token])
             frame = ORANGE if attention.outside[column, token] else None
-            strength = 0.04 + 0.96 * weight / strongest
+            strength = 0.04 + (HEAT - 0.04) * weight / strongest
             page.box(x + 3, y + 3, CELL - 6, ROW - 6, fill=BLUE, stroke=frame, line=2, strength=strength)
-            colour = PAPER if weight > 0.55 * strongest else INK
-            page.text(x + CELL / 2, y + ROW - 8, f"{100 * weight:.0f} %", anchor="center", fill=colour, size=11)
+            page.text(x + CELL / 2, y + ROW - 8, f"{100 * weight:.0f} %", anchor="center", size=11)
         y += ROW
     return y + 0.5 * LINE
 

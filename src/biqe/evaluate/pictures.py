@@ -44,6 +44,8 @@ DARK = {
     ORANGE: "#f0a030",
 }
 """What each colour becomes on a dark page."""
+HEAT = 0.55
+"""Opacity of the darkest cell of a heat map: ink stays readable on it, on light and on dark pages."""
 Point = tuple[float, float]
 
 _CHARACTER = 0.602
@@ -187,18 +189,21 @@ class Page:
         from matplotlib.lines import Line2D
         from matplotlib.patches import Polygon
 
-        xs, ys = ([float(point[axis]) for point in points] for axis in (0, 1))
-        right, bottom = max(xs), max(ys)
+        right, bottom = (max(point[axis] for point in points) for axis in (0, 1))
         if is_arrow:
             (x, y), size = points[-1], 8.0 + line
-            ahead = 1 if x >= points[-2][0] else -1
+            ahead = 1 if x >= points[0][0] else -1
             back = x - ahead * size
             corners = [(x, y), (back, y - size / 2), (back, y + size / 2)]
             self._add(Polygon(corners, facecolor=stroke, edgecolor="none", transform=self._transform), right, bottom)
             # The line ends inside of the head, so that a thick one does not stick out at the tip.
-            xs[-1] = x - ahead * size / 2
+            stop = x - ahead * size / 2
+            kept = [point for point in points[:-1] if (stop - point[0]) * ahead > 0]
+            points = [*(kept or points[:1]), (stop, y)]
         style: Any = (0, (7 / line, 5 / line)) if is_dashed else "-"
-        drawn = Line2D(xs, ys, color=stroke, linewidth=line, linestyle=style, transform=self._transform)
+        drawn = Line2D(
+            *zip(*points, strict=True), color=stroke, linewidth=line, linestyle=style, transform=self._transform
+        )
         self._add(drawn, right, bottom)
 
     def text(

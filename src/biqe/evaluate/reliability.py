@@ -107,9 +107,10 @@ def _diagram(above: Axes, below: Axes, name: str, reliability: Reliability) -> N
     above.hlines(promised, edges[:-1][some], edges[1:][some], color=ORANGE, linewidth=2, label="mean probability")
     above.set(xlim=(0, 1), ylim=(0, 1))
     above.grid(axis="y")
-    above.set_title(printable(name), fontweight="bold", fontsize=11)
-    about = f"ECE {reliability.error:.3f}, {reliability.rows:,} rows"
-    above.text(0.03, 0.96, about, transform=above.transAxes, verticalalignment="top", fontsize=9)
+    above.set_title(f"{printable(name)}\nECE {reliability.error:.3f}, {reliability.rows:,} rows", fontsize=10)
     below.bar(edges[:-1], reliability.counts, 1 / bins, align="edge", color=PLAIN, edgecolor=SOFT, linewidth=0.5)
     below.set_yscale("symlog", linthresh=1)
+    below.set_yticks([10**power for power in (0, 2, 4, 6) if 10**power <= 10 * reliability.counts.max()])
+    below.yaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")
+    below.minorticks_off()
     below.set_xlabel("probability")
