@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from biqe.evaluate.calibration import reliability
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from biqe.answer.config import JOINT
 from biqe.answer.joint import Joint
 from biqe.answer.predicted import Predictor
 from biqe.errors import EmptyResult, InvalidOption, UnreadableFile
+from biqe.evaluate.reliability import reliability
 from biqe.exact.answers import tuples
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.queryset import QuerySet

@@ -44,8 +44,8 @@ METRICS = tuple(RANK_METRICS)
 
 def contributions(ranks: NDArray[np.number]) -> NDArray[np.float64]:
     """(V, metrics) what each target contributes to each of METRICS; a metric is the mean of its column."""
-    ranks = np.asarray(ranks, np.float64)
-    return np.stack([contribution(ranks) for contribution in RANK_METRICS.values()], axis=1)
+    numbers = np.asarray(ranks, np.float64)
+    return np.stack([contribution(numbers) for contribution in RANK_METRICS.values()], axis=1)
 
 
 def means(ranks: NDArray[np.number]) -> dict[str, float]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.cells import cell_len
 
@@ -52,7 +52,7 @@ _CHARACTER = 0.602
 """Width of a character of DejaVu Sans Mono, in units of the text's size."""
 _PIXELS_PER_INCH = 144
 """Of a PNG: two pixels a point."""
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "biqe",  # the same picture gets the same ids
     "text.parse_math": False,  # names may hold dollar signs
@@ -214,7 +214,7 @@ class Page:
         *,
         size: float = 12.0,
         fill: str = INK,
-        anchor: str = "left",
+        anchor: Literal["left", "center", "right"] = "left",
         is_bold: bool = False,
     ) -> None:
         """A line of text whose baseline is at y; ``anchor`` says what is at x: its left, center or right."""

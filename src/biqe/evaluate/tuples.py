@@ -196,10 +196,10 @@ def evaluate_tuples(
                     progress(done, total)
     sizes = np.array([len(query.targets) for query in asked])
     groups = {str(size): np.minimum(sizes, 5) == size for size in range(2, 6) if (np.minimum(sizes, 5) == size).any()}
-    first = contributions(next(iter(ranks.values())))
+    base = contributions(next(iter(ranks.values())))
     return TupleReport(
         model=model.name,
-        ways={name: _figures(ranks[name], first, groups, seconds[name], draws, seed) for name in every},
+        ways={name: _figures(ranks[name], base, groups, seconds[name], draws, seed) for name in every},
         queries=len(asked),
         queries_by_targets={name: int(members.sum()) for name, members in groups.items()},
         count=count,

@@ -80,7 +80,7 @@ def _evidence(why: Explanation) -> tuple[list[_Style], list[_Style]]:
     """Nodes with their entities; links solid where they are stored, dashed and with a probability where not."""
     nodes = []
     for node in why.nodes:
-        lines = (_cut(text.word(node)),)
+        lines: tuple[str, ...] = (_cut(text.word(node)),)
         if node.kind != parts.CONSTANT and node.entity is not None:
             lines += (_cut(text.shown(node)),)
         is_asked = node.kind == parts.ASKED
