@@ -41,8 +41,7 @@ from biqe import knowledge_base
 from biqe.answer import combine
 from biqe.answer.evidence import EvidenceFinder
 from biqe.answer.predicted import Predictor
-from biqe.evaluate.benchmark_result import tell
-from biqe.evaluate.machine import machine
+from biqe.evaluate.machine import machine, write_result
 from biqe.graph import folder
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.read import read_graph
@@ -338,7 +337,7 @@ def report(
         "load_average": round(os.getloadavg()[0], 1),
         "machine": about,
     }
-    tell(result, arguments.out)
+    write_result(result, arguments.out)
 
 
 if __name__ == "__main__":

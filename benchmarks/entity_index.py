@@ -21,8 +21,7 @@ import numpy as np
 import torch
 
 from biqe import models
-from biqe.evaluate.benchmark_result import tell
-from biqe.evaluate.machine import machine
+from biqe.evaluate.machine import machine, write_result
 from biqe.mine import folder
 from biqe.models._entity_index import best_entities
 
@@ -97,7 +96,7 @@ def main() -> None:
         "threads": arguments.threads,
         "machine": machine(),
     }
-    tell(result, arguments.out)
+    write_result(result, arguments.out)
 
 
 if __name__ == "__main__":

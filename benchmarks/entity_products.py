@@ -20,8 +20,7 @@ from pathlib import Path
 import torch
 from torch.nn.functional import linear
 
-from biqe.evaluate.benchmark_result import tell
-from biqe.evaluate.machine import allocator, machine
+from biqe.evaluate.machine import allocator, machine, write_result
 from biqe.models._entity_products import with_all
 from biqe.models._fused_loss import aligned
 
@@ -85,7 +84,7 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "machine": machine(),
     }
-    tell(result, arguments.out)
+    write_result(result, arguments.out)
 
 
 if __name__ == "__main__":

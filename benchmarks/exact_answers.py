@@ -196,9 +196,9 @@ def main() -> None:
     print(f"ours         {rates['ours']:12,.0f} queries/s on 1 thread, {more}")
     print(f"pyoxigraph   {rates['pyoxigraph']:12,.1f} queries/s ({arguments.form} form)")
     print(f"ratio        {result['ratio']:12,.1f}")
-    from biqe.evaluate.benchmark_result import tell  # late: it brings torch, which is no part of what was measured
+    from biqe.evaluate.machine import write_result  # late: it brings torch, which is no part of what was measured
 
-    tell(result, arguments.out)
+    write_result(result, arguments.out)
 
 
 if __name__ == "__main__":

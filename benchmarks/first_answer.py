@@ -22,7 +22,7 @@ import sys
 import time
 from pathlib import Path
 
-from biqe.evaluate.benchmark_result import tell
+from biqe.evaluate.machine import write_result
 
 QUERY = "SELECT ?river WHERE { :Bonn :located_on ?river }"
 ASK = [sys.executable, "-m", "biqe", "ask", "atlas", QUERY]
@@ -83,7 +83,7 @@ def main() -> None:
         "cores": os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 1),
     }
-    tell(result, arguments.out)
+    write_result(result, arguments.out)
 
 
 if __name__ == "__main__":

@@ -32,10 +32,9 @@ from numpy.typing import NDArray
 
 from biqe.answer.joint import Joint, ways
 from biqe.answer.predicted import Predictor
-from biqe.evaluate.benchmark_result import tell
-from biqe.evaluate.machine import machine
+from biqe.evaluate.machine import machine, write_result
 from biqe.evaluate.metrics import METRICS
-from biqe.evaluate.sample import sample
+from biqe.evaluate.scoring import sample
 from biqe.evaluate.tuples import TupleReport, evaluate_tuples, own_way
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.triples import union
@@ -171,7 +170,7 @@ def main() -> None:
         **report.to_json(),
         "machine": machine(),
     }
-    tell(result, arguments.out)
+    write_result(result, arguments.out)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,9 @@ from pathlib import Path
 
 import torch
 
-from biqe.evaluate import evaluate_under
-from biqe.evaluate.benchmark_result import tell
-from biqe.evaluate.machine import allocator, machine
-from biqe.evaluate.sample import sample
+from biqe.evaluate import Cq, evaluate_together
+from biqe.evaluate.machine import allocator, machine, write_result
+from biqe.evaluate.scoring import sample
 from biqe.knowledge_base import open as open_knowledge_base
 from biqe.mine import folder as set_folder
 from biqe.models import store
@@ -55,9 +54,10 @@ def main() -> None:
     for weight in map(float, arguments.weights.split(",")):
         for beam in map(int, arguments.beams.split(",")) if weight else (Config.search_beam,):
             start = time.perf_counter()
-            found = evaluate_under(model.solving(search=weight, search_beam=beam), queries, FILTERS, bootstrap=1)
+            solved = model.solving(search=weight, search_beam=beam)
+            reports = evaluate_together(solved, queries, [Cq(name) for name in FILTERS], bootstrap=1)
             spent = 1e3 * (time.perf_counter() - start) / len(queries)
-            mrr = {name: found[name].overall.metrics["realistic"]["mrr"] for name in FILTERS}
+            mrr = {report.filter_graph: report.value("mrr") for report in reports}
             rows.append({"search": weight, "search_beam": beam if weight else None, "mrr": mrr, "ms": round(spent, 2)})
             print(
                 f"{weight:6g}{beam if weight else '-':>6}"
@@ -80,7 +80,7 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "machine": machine(),
     }
-    tell(result, arguments.out)
+    write_result(result, arguments.out)
 
 
 if __name__ == "__main__":

@@ -222,9 +222,9 @@ def main() -> None:
         "allocator": allocator,
         "repeat": options.repeat,
     }
-    from biqe.evaluate.benchmark_result import tell  # late: it brings torch, which is no part of what was measured
+    from biqe.evaluate.machine import write_result  # late: it brings torch, which is no part of what was measured
 
-    tell(result, options.out)
+    write_result(result, options.out)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ from typing import Any
 
 from biqe.benchmarks.public_graphs import public_graph
 from biqe.benchmarks.storage import data_folder
-from biqe.evaluate.benchmark_result import tell
-from biqe.evaluate.machine import machine
+from biqe.evaluate.machine import machine, write_result
 from biqe.graph import folder
 from biqe.train import session
 from biqe.train.run import Run
@@ -102,7 +101,7 @@ def main() -> None:
         "threads": options.threads,
         "machine": about,
     }
-    tell(result, options.out)
+    write_result(result, options.out)
 
 
 if __name__ == "__main__":

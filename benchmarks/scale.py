@@ -39,8 +39,7 @@ from typing import Any
 
 import numpy as np
 
-from biqe.evaluate.benchmark_result import tell
-from biqe.evaluate.machine import machine
+from biqe.evaluate.machine import machine, write_result
 
 TRIPLES_AN_ENTITY, RELATIONS, CHUNK = 10, 200, 200_000
 WIDTH, LAYERS, HEADS, FEED_FORWARD = 128, 4, 4, 512
@@ -278,7 +277,7 @@ def main() -> None:
         result["ratio"] = round(last["full"] / last["sampled"], 2)
         result["ours"] = f"{last['sampled']:.2f} s a step at {sizes[-1]:,} entities, 8,192 sampled"
         result["alternative"] = f"{last['full']:.2f} s (softmax over all)"
-    tell(result, options.out)
+    write_result(result, options.out)
 
 
 def shown(value: float | None) -> str:

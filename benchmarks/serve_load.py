@@ -37,8 +37,7 @@ import numpy as np
 
 import biqe
 from ask_latency import queries_of
-from biqe.evaluate.benchmark_result import tell
-from biqe.evaluate.machine import machine
+from biqe.evaluate.machine import machine, write_result
 
 PREDICTED = 0.8
 """Share of requests that ask for predictions."""
@@ -285,7 +284,7 @@ def report(arguments: argparse.Namespace, loads: Sequence[Load]) -> None:
             f"{rates['single']:,.0f} requests/s, p99 {facts['single']['p99_ms']:,.0f} ms (batching off)"
         )
     result |= {"allocator": about["allocator"], "threads": 1, "machine": about}
-    tell(result, arguments.out)
+    write_result(result, arguments.out)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from biqe.evaluate.benchmark_result import tell
-from biqe.evaluate.machine import allocator, peak_resident_bytes
+from biqe.evaluate.machine import allocator, peak_resident_bytes, write_result
 from biqe.graph import folder
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.read import read_graph
@@ -110,7 +109,7 @@ def main() -> None:
         "threads": options.threads,
         "load_average": os.getloadavg()[0],
     }
-    tell(result, options.out)
+    write_result(result, options.out)
 
 
 def load_graph(path: str | None, quick: bool) -> tuple[str, Graph]:

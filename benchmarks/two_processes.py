@@ -28,8 +28,7 @@ from typing import Any
 
 import torch
 
-from biqe.evaluate.benchmark_result import tell
-from biqe.evaluate.machine import allocator
+from biqe.evaluate.machine import allocator, write_result
 from biqe.graph.knowledge_graph import Graph
 from biqe.models._sharded import split
 from biqe.models.biqe import BiQE, Config
@@ -107,7 +106,7 @@ def measure(name: str, graph: Graph, options: argparse.Namespace) -> None:
         "threads": 2,
         "load_average": os.getloadavg()[0],
     }
-    tell(result, options.out)
+    write_result(result, options.out)
 
 
 def asked(folder: Path, turn: int, ranks: subprocess.Popen[Any]) -> dict[str, float]:

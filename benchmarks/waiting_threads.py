@@ -139,8 +139,7 @@ def steps(options: argparse.Namespace) -> tuple[float, float]:
 
 def report(options: argparse.Namespace, found: dict[str, dict[str, dict[str, float]]]) -> None:
     """A table, and one JSON object."""
-    from biqe.evaluate.benchmark_result import tell
-    from biqe.evaluate.machine import machine
+    from biqe.evaluate.machine import machine, write_result
 
     about = machine()
     print(
@@ -162,7 +161,7 @@ def report(options: argparse.Namespace, found: dict[str, dict[str, dict[str, flo
         "threads": options.threads,
         "machine": about,
     }
-    tell(result, options.out)
+    write_result(result, options.out)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from biqe.answer.config import JOINT
 from biqe.answer.joint import Joint
 from biqe.answer.predicted import Predictor
 from biqe.errors import EmptyResult, InvalidOption, UnreadableFile
-from biqe.evaluate.calibration import reliability
+from biqe.evaluate.reliability import reliability
 from biqe.exact.answers import tuples
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.queryset import QuerySet

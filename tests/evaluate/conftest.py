@@ -10,6 +10,9 @@ import torch
 from torch import nn
 
 from biqe.benchmarks.shaped import ShapedQueries
+from biqe.evaluate.protocol import Summary
+from biqe.evaluate.report import Report
+from biqe.evaluate.scoring import Skipped
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import as_triples
@@ -153,3 +156,42 @@ def run_folder(dense_splits):
         return model
 
     return write
+
+
+def summary(mrr=0.25):
+    figures = {"mrr": mrr, "hits@1": 0.1, "hits@3": 0.3, "hits@10": 0.5}
+    return Summary(
+        queries=1234,
+        targets=1234567,
+        metrics={"realistic": figures, "optimistic": {**figures, "mrr": 0.26}, "pessimistic": {**figures, "mrr": 0.24}},
+        intervals={metric: (value - 0.01, value + 0.01) for metric, value in figures.items()},
+    )
+
+
+@pytest.fixture
+def report():
+    return Report(
+        protocol="cq",
+        protocol_version=1,
+        model="biqe",
+        filter_graph="split",
+        overall=summary(),
+        macro=summary(0.3),
+        by_position={"tail": summary(0.2), "intersection": summary(0.4), "branch": summary(0.1)},
+        by_kind={"path": summary(), "dag": summary()},
+        by_targets={"1": summary(), "12": summary()},
+        counts={
+            "queries": 1300,
+            "targets": 1300000,
+            "ranked_queries": 1234,
+            "ranked_targets": 1234567,
+            "targets_without_gold": 3,
+        },
+        skipped=tuple(Skipped(f"reason {number} " + "with many words " * 8, number + 1, (0, 1)) for number in range(9)),
+        settings={"level": 0.95, "seed": 0},
+        fingerprints={"queries": "0123456789abcdef"},
+        notes={"left_out": {"query with an unknown entity": 17}},
+        seconds=12.5,
+        queries_per_second=98.7,
+        versions={"biqe": "0"},
+    )

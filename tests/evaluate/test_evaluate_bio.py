@@ -1,4 +1,4 @@
-"""Protocol bio: an example by hand, equal roads to AUC and APR, and what its report says."""
+"""Protocol bio: an example by hand, equal ways to AUC and APR, and what its report says."""
 
 from dataclasses import replace
 
@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biqe.errors import EmptyResult, InvalidOption, VocabularyMismatch
-from biqe.evaluate import Report, evaluate_bio
-from biqe.evaluate.auc_apr import PairScores, bio
-from biqe.evaluate.pairs import normalise, true_answers
+from biqe.evaluate import Bio, Report, evaluate
+from biqe.evaluate.bio import PairScores, compare_types, log_probabilities, true_answers
+from biqe.evaluate.protocol import Bootstrap
 
 # The worked example has eight entities and four questions; the true answer of each is e0.
 #
@@ -52,7 +52,7 @@ def example(make):
 
 
 def test_the_worked_example(example):
-    report = evaluate_bio(*example)
+    report = evaluate(*example, Bio())
     figures = {name: part.metrics["realistic"] for name, part in report.by_shape.items()}
     assert figures == {
         "1-chain": pytest.approx({"auc": 5 / 8, "apr": 3 / 4}),
@@ -76,21 +76,20 @@ def test_auc_pools_log_probabilities(make):
         [[make.one_hop(anchor)] for anchor in range(2)], [0, 0], ("1-chain",), answers=[{0}] * 2, negatives=[{1}, {2}]
     )
     model = make.Scripted(lambda query, target: scores[query.nodes[0]], 8)
-    figures = evaluate_bio(model, shaped).by_shape["1-chain"].metrics["realistic"]
+    figures = evaluate(model, shaped, Bio()).by_shape["1-chain"].metrics["realistic"]
     assert figures == pytest.approx({"auc": 2 / 4, "apr": 1 / 2})
 
 
 def test_how_high_all_scores_of_a_question_stand_changes_nothing(make, example):
     model, shaped = example
     raised = make.Scripted(lambda query, target: [s + 7 * query.nodes[0] for s in SCORES[query.nodes[0]]], 8)
-    assert evaluate_bio(raised, shaped).overall == evaluate_bio(model, shaped).overall
+    assert evaluate(raised, shaped, Bio()).overall == evaluate(model, shaped, Bio()).overall
 
 
 @given(st.lists(st.lists(st.floats(-40, 40) | st.just(-np.inf), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_normalised_scores_are_log_probabilities(rows):
     scores = np.array(rows)
-    found = scores.copy()
-    normalise(found)
+    found = log_probabilities(scores)
     possible = np.isfinite(scores).any(axis=1)
     assert np.exp(found[possible]).sum(axis=1) == pytest.approx(1)
     assert (found[~possible] == -np.inf).all()
@@ -102,11 +101,11 @@ def test_apr_looks_at_all_negatives_and_auc_at_one(make):
     # APR = (2 + 1/2) / 4 = 5/8. AUC is against one of them: 1, 0 or 1/2, by the seed.
     shaped = make.questions([[make.one_hop(0)]], [0], ["1-chain"], answers=[{0}], negatives=[{1, 2, 3, 4}])
     model = make.Scripted(lambda query, target: [2, 1, 1, 3, 2], 5)
-    reports = [evaluate_bio(model, shaped, seed=seed, bootstrap=0) for seed in range(12)]
+    reports = [evaluate(model, shaped, Bio(), seed=seed, bootstrap=0) for seed in range(12)]
     assert {report.value("apr") for report in reports} == {5 / 8}
     assert {report.value("auc") for report in reports} <= {0, 0.5, 1}
     assert len({report.value("auc") for report in reports}) > 1
-    assert reports[3].overall == evaluate_bio(model, shaped, seed=3, bootstrap=0).overall
+    assert reports[3].overall == evaluate(model, shaped, Bio(), seed=3, bootstrap=0).overall
 
 
 def pairs(positive, negatives, drawn):
@@ -123,7 +122,8 @@ def test_equal_to_comparing_every_pair(data):
     positive = data.draw(st.lists(score, min_size=count, max_size=count))
     negatives = data.draw(st.lists(st.lists(score, min_size=1, max_size=4), min_size=count, max_size=count))
     drawn = [data.draw(st.integers(0, len(part) - 1)) for part in negatives]
-    found = bio({"t": (pairs(positive, negatives, drawn), None)}, draws=0).overall.metrics["realistic"]
+    types, _ = compare_types({"t": (pairs(positive, negatives, drawn), None)}, Bootstrap(0))
+    found = types["t"].metrics["realistic"]
 
     def won(a, b):
         return 1.0 if a > b else 0.5 if a == b else 0.0
@@ -138,7 +138,8 @@ def test_draws_are_what_drawing_questions_gives():
     rng = np.random.default_rng(5)
     positive, negatives = rng.normal(0.5, 1, 30), [rng.normal(0, 1, 3).tolist() for _ in range(30)]
     scores = pairs(positive, negatives, [0] * 30)
-    found = bio({"t": (scores, None)}, draws=400, seed=7).overall.intervals
+    types, _ = compare_types({"t": (scores, None)}, Bootstrap(400, seed=7))
+    found = types["t"].intervals
     draws = np.random.default_rng(7).integers(30, size=(400, 30))
     first = np.array([part[0] for part in negatives])
     share = np.array([np.mean(np.array(part) < a) for a, part in zip(positive, negatives, strict=True)])
@@ -156,21 +157,21 @@ def test_a_constant_score_is_worth_one_half(make):
         negatives=[{1, 2}] * 4,
         hard_negatives=[set(), set(), {3}, {3}],
     )
-    report = evaluate_bio(make.Scripted(lambda query, target: np.zeros(8), 8), shaped)
+    report = evaluate(make.Scripted(lambda query, target: np.zeros(8), 8), shaped, Bio())
     assert {metric: report.value(metric) for metric in ("auc", "apr")} == {"auc": 0.5, "apr": 0.5}
     assert report.value("auc", "optimistic") == 1
     assert report.value("auc", "pessimistic") == 0
 
 
 def test_what_the_report_says(example, tmp_path):
-    report = evaluate_bio(*example, bootstrap=50)
+    report = evaluate(*example, Bio(), bootstrap=50)
     assert (report.protocol, report.filter_graph) == ("bio", "none")
     assert report.mean_over == ("1-chain", "2-inter", "2-inter hard")
     report.save(tmp_path / "r.json")
     assert Report.load(tmp_path / "r.json") == report
     table = report.to_table()
     assert max(map(len, table.splitlines())) <= 80
-    for words in ("AUC", "APR", "2-inter hard", "mean of 3", "negatives", "protocol bio version 3"):
+    for words in ("AUC", "APR", "2-inter hard", "mean of 3", "negatives", "protocol bio version 1"):
         assert words in table
     for part in report.by_shape.values():
         for metric, (low, high) in part.intervals.items():
@@ -182,14 +183,14 @@ def test_what_the_report_says(example, tmp_path):
 def test_what_cannot_be_compared_is_counted(example, make):
     model, shaped = example
     changed = replace(shaped, negatives=make.sets([set(), {2}, {1}, {2}]), answers=make.sets([{0}, {0, 1}, {0}, {0}]))
-    report = evaluate_bio(model, changed)
+    report = evaluate(model, changed, Bio())
     assert {part.reason: part.queries for part in report.skipped} == {
         "no negative was sampled": 1,
         "no single true answer": 1,
     }
     assert list(report.by_shape) == ["2-inter", "2-inter hard"]
     with pytest.raises(EmptyResult, match="no negative was sampled"):
-        evaluate_bio(model, replace(shaped, negatives=make.sets([set()] * 4)))
+        evaluate(model, replace(shaped, negatives=make.sets([set()] * 4)), Bio())
 
 
 def test_the_true_answer_is_the_gold_entity_then_the_only_hard_then_the_only_answer(make):
@@ -205,16 +206,18 @@ def test_the_true_answer_is_the_gold_entity_then_the_only_hard_then_the_only_ans
 def test_bad_input(example, make):
     model, shaped = example
     with pytest.raises(InvalidOption, match="needs sampled negatives"):
-        evaluate_bio(model, replace(shaped, negatives=None))
+        evaluate(model, replace(shaped, negatives=None), Bio())
     with pytest.raises(VocabularyMismatch, match="random negative 99"):
-        evaluate_bio(model, replace(shaped, negatives=make.sets([{99}] * 4)))
+        evaluate(model, replace(shaped, negatives=make.sets([{99}] * 4)), Bio())
     with pytest.raises(InvalidOption, match="NaN"):
-        evaluate_bio(make.Scripted(lambda query, target: np.full(8, np.nan), 8), shaped)
+        evaluate(make.Scripted(lambda query, target: np.full(8, np.nan), 8), shaped, Bio())
     with pytest.raises(InvalidOption, match="NaN"):
         pairs([np.nan], [[0.0]], [0])
     with pytest.raises(InvalidOption, match="need 2 offsets"):
         PairScores(np.zeros(1), np.zeros(1, int), np.zeros(0), np.zeros(1, int))
     with pytest.raises(InvalidOption, match="must be the same"):
-        bio({"t": (pairs([1.0], [[0.0]], [0]), pairs([1.0, 2.0], [[0.0], [0.0]], [0, 0]))})
+        both = pairs([1.0], [[0.0]], [0]), pairs([1.0, 2.0], [[0.0], [0.0]], [0, 0])
+        compare_types({"t": both}, Bootstrap())
     with pytest.raises(EmptyResult):
-        bio({"t": (PairScores(np.zeros(1), np.zeros(2, int), np.zeros(0), np.zeros(1, int)), None)})
+        none = PairScores(np.zeros(1), np.zeros(2, int), np.zeros(0), np.zeros(1, int))
+        compare_types({"t": (none, None)}, Bootstrap())

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import pytest
 
 from biqe import atlas
 from biqe.cli import main
-from biqe.evaluate import Report, evaluate
+from biqe.evaluate import Bio, Cq, Query2Box, Report, evaluate
 from biqe.graph.vocabulary import Vocabulary
 from biqe.mine import folder as mined_folder
 from biqe.mine.dataset import MineConfig, mine
@@ -79,7 +80,7 @@ def test_a_release_gives_the_figures_of_the_set_it_was_written_from(world, capsy
     assert code == 0, err
     printed = json.loads(out)
     assert (printed["filter_graph"], printed["notes"]["filters"]) == ("split", "released")
-    expected = evaluate(world.model, world.mined["valid"], filter_graph="split").metrics["realistic"]
+    expected = evaluate(world.model, world.mined["valid"], Cq("split")).metrics["realistic"]
     assert printed["overall"]["metrics"]["realistic"] == pytest.approx(expected, rel=1e-3)
     assert (world.place / "run" / "reports" / "release-dag-dev-split.json").is_file()
 
@@ -93,7 +94,7 @@ def test_complete_filters_of_a_release_are_computed(world, capsys):
     assert code == 0, err
     printed = json.loads(out)
     assert printed["notes"]["filters"] == "computed from the graph"
-    expected = evaluate(world.model, world.mined["valid"], filter_graph="complete").metrics["realistic"]
+    expected = evaluate(world.model, world.mined["valid"], Cq("complete")).metrics["realistic"]
     assert printed["overall"]["metrics"]["realistic"] == pytest.approx(expected, rel=1e-3)
 
 
@@ -199,7 +200,7 @@ def toy_benchmark(world, monkeypatch):
             splits=splits or world.splits,
             fingerprint="f00d",
             queries=lambda split: queries[name],
-            train_queries=lambda: None,
+            train_queries=lambda: replace(shaped, hard=None) if name == "toy-q2b" else None,
             types=None,
             candidates=candidates,
         )
@@ -210,16 +211,14 @@ def toy_benchmark(world, monkeypatch):
 
 
 def test_a_benchmark_goes_through_its_own_protocol(world, toy_benchmark, capsys):
-    from biqe.evaluate import evaluate_bio, evaluate_q2b
-
-    for name, direct in (
-        ("toy-q2b", lambda model, shaped: evaluate_q2b(model, shaped, candidates=toy_benchmark.candidates)),
-        ("toy-bio", evaluate_bio),
+    for name, protocol in (
+        ("toy-q2b", Query2Box(toy_benchmark.candidates)),
+        ("toy-bio", Bio()),
     ):
         code, out, err = run(capsys, world.place / "run", "--set", name)
         assert code == 0, err
         report = Report.load(world.place / "run" / "reports" / f"{name}-valid.json")
-        assert report.overall == direct(world.model, toy_benchmark.shaped).overall
+        assert report.overall == evaluate(world.model, toy_benchmark.shaped, protocol).overall
         assert report.protocol == name.removeprefix("toy-")
         assert (report.fingerprints["benchmark"], report.notes["benchmark"]) == ("f00d", name)
         assert "mean of 2" in out or "mean of 4" in out
@@ -227,8 +226,16 @@ def test_a_benchmark_goes_through_its_own_protocol(world, toy_benchmark, capsys)
     code, _, err = run(capsys, world.place / "run", "--set", "toy-cq", "--filter-graph", "split", "--split", "dev")
     assert code == 0, err
     report = Report.load(world.place / "run" / "reports" / "toy-cq-valid-split.json")
-    assert report.metrics == evaluate(world.model, world.mined["valid"], filter_graph="split").metrics
+    assert report.metrics == evaluate(world.model, world.mined["valid"], Cq("split")).metrics
     assert {"allocator", "threads"} <= set(report.machine)
+
+
+def test_all_answers_of_training_questions_are_ranked(world, toy_benchmark, capsys):
+    code, _, err = run(capsys, world.place / "run", "--set", "toy-q2b", "--split", "train")
+    assert code == 0, err
+    report = Report.load(world.place / "run" / "reports" / "toy-q2b-train.json")
+    shaped = replace(toy_benchmark.shaped, hard=toy_benchmark.shaped.answers)
+    assert report.overall == evaluate(world.model, shaped, Query2Box(toy_benchmark.candidates)).overall
 
 
 def test_a_benchmark_is_opened_with_the_graph_of_the_run(world, toy_benchmark, capsys, tmp_path):
@@ -281,7 +288,7 @@ def test_a_model_that_uses_the_graph_is_told_it(world, toy_benchmark, capsys, mo
     [
         (["--set", "fb15k-nothing"], "neither a folder nor a benchmark; benchmarks are toy-q2b, toy-bio, toy-cq"),
         (["--set", "toy-q2b", "--filter-graph", "split"], "--filter-graph is for protocol cq"),
-        (["--set", "toy-q2b", "--split", "train"], "no queries in its train split"),
+        (["--set", "toy-bio", "--split", "train"], "no queries in its train split"),
         (["--set", "{place}/cq", "--data", "."], "--data is for benchmarks only"),
         (["--set", "toy-q2b", "--kind", "dag"], "--kind is for --release only"),
     ],

@@ -8,7 +8,9 @@ import torch
 from torch import nn
 
 from biqe.errors import EmptyResult, InvalidOption, RunFailed, TooManyPaths, VocabularyMismatch
-from biqe.evaluate import Report, evaluate, evaluate_under, rank_queries, rank_targets
+from biqe.evaluate import Cq, Query2Box, Report, evaluate, evaluate_together, rank_targets
+from biqe.evaluate.loop import measure
+from biqe.evaluate.protocols import RankedTargets
 from biqe.query.bound import HIDDEN, TARGET
 from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet
 
@@ -95,6 +97,18 @@ def query_set(count=30, seed=0):
     )
 
 
+def ranked(model, queries, filter_graph="complete") -> RankedTargets:
+    """Ranks of all targets, in the order of the set."""
+    _, _, [parts] = measure(model, queries, [Cq(filter_graph)])
+    return RankedTargets.join(parts)
+
+
+def by_query(found: RankedTargets, queries) -> list[list[float]]:
+    """Ranks of each query's targets."""
+    owner = np.searchsorted(queries.target_offsets, found.targets, side="right") - 1
+    return [found.ranks.realistic[owner == row].tolist() for row in range(len(queries))]
+
+
 def figures(report: Report):
     """What a report says about the model, without times and machine."""
     return {
@@ -121,10 +135,9 @@ def test_equal_to_ranking_query_by_query():
         with torch.no_grad():
             scores = model.eval().scores(one)
         one_by_one += rank_targets(scores, one.gold[one.target_nodes], one.filters["split"]).realistic.tolist()
-    ranked = rank_queries(model, queries, filter_graph="split")
-    assert ranked.ranks.realistic.tolist() == one_by_one
-    assert ranked.targets.tolist() == list(range(len(one_by_one)))
-    assert ranked.queries.tolist() == np.repeat(np.arange(len(queries)), np.diff(queries.target_offsets)).tolist()
+    found = ranked(model, queries, "split")
+    assert found.ranks.realistic.tolist() == one_by_one
+    assert found.targets.tolist() == list(range(len(one_by_one)))
 
 
 @pytest.mark.parametrize("batch_targets", [1, 4, 7, 1000])
@@ -142,16 +155,16 @@ def test_batch_size_changes_nothing(batch_targets):
 def test_order_of_queries_changes_nothing():
     queries = query_set()
     order = np.random.default_rng(1).permutation(len(queries))
-    before, after = rank_queries(Fake(), queries), rank_queries(Fake(), queries.take(order))
-    by_query = [before.ranks.realistic[before.queries == row].tolist() for row in order]
-    assert [after.ranks.realistic[after.queries == row].tolist() for row in range(len(order))] == by_query
+    turned = queries.take(order)
+    before, after = by_query(ranked(Fake(), queries), queries), by_query(ranked(Fake(), turned), turned)
+    assert after == [before[row] for row in order]
     expected, found = flat(figures(evaluate(Fake(), queries))), flat(figures(evaluate(Fake(), queries.take(order))))
     assert found == pytest.approx(expected, rel=1e-12)
 
 
 def test_filter_graph_decides_and_is_reported():
     queries = query_set()
-    complete, split = (evaluate(Fake(), queries, filter_graph=graph) for graph in ("complete", "split"))
+    complete, split = (evaluate(Fake(), queries, Cq(graph)) for graph in ("complete", "split"))
     assert (complete.filter_graph, split.filter_graph) == ("complete", "split")
     assert figures(complete) != figures(split)
 
@@ -159,7 +172,7 @@ def test_filter_graph_decides_and_is_reported():
 @pytest.mark.parametrize(("graph", "message"), [("reach", "it holds complete, split"), ("train", "must be one of")])
 def test_missing_filters_are_an_error(graph, message):
     with pytest.raises(InvalidOption, match=message):
-        evaluate(Fake(), query_set(), filter_graph=graph)
+        evaluate(Fake(), query_set(), Cq(graph))
 
 
 def test_several_filters_at_once_give_what_each_gives_and_ask_the_model_once():
@@ -167,13 +180,18 @@ def test_several_filters_at_once_give_what_each_gives_and_ask_the_model_once():
     names = sorted(queries.filters)
     assert len(names) > 1
     model = Fake()
-    together = evaluate_under(model, queries, names)
+    together = evaluate_together(model, queries, [Cq(name) for name in names])
     assert sum(model.seen) == len(queries.target_nodes)
-    for name in names:
-        alone = evaluate(Fake(), queries, filter_graph=name)
-        assert together[name].filter_graph == name
-        assert together[name].overall == alone.overall and together[name].by_position == alone.by_position
-    assert together[names[0]].overall != together[names[1]].overall
+    for name, found in zip(names, together, strict=True):
+        alone = evaluate(Fake(), queries, Cq(name))
+        assert found.filter_graph == name
+        assert found.overall == alone.overall and found.by_position == alone.by_position
+    assert together[0].overall != together[1].overall
+
+
+def test_a_protocol_refuses_queries_that_it_is_not_for():
+    with pytest.raises(InvalidOption, match="protocol q2b is for ShapedQueries. Got QuerySet"):
+        evaluate(Fake(), query_set(), Query2Box())
 
 
 def test_no_filters_at_all():
@@ -211,12 +229,10 @@ def test_targets_without_gold_are_counted():
     gold = queries.gold.copy()
     lost = queries.target_nodes[[0, 5, 6]]
     gold[lost] = -1
-    ranked = rank_queries(Fake(), replace(queries, gold=gold))
-    all_ranked = rank_queries(Fake(), queries)
+    some, all_ranked = ranked(Fake(), replace(queries, gold=gold)), ranked(Fake(), queries)
     kept = np.setdiff1d(all_ranked.targets, [0, 5, 6])
-    assert ranked.targets_without_gold == 3
-    assert ranked.targets.tolist() == kept.tolist()
-    assert ranked.ranks.realistic.tolist() == all_ranked.ranks.realistic[kept].tolist()
+    assert some.targets.tolist() == kept.tolist()
+    assert some.ranks.realistic.tolist() == all_ranked.ranks.realistic[kept].tolist()
     report = evaluate(Fake(), replace(queries, gold=gold))
     assert report.counts["targets_without_gold"] == 3
     assert "3 targets without a gold entity" in report.to_table()

@@ -7,39 +7,35 @@ from hypothesis import strategies as st
 
 from biqe.errors import EmptyResult, InvalidOption
 from biqe.evaluate import metrics as metrics_module
-from biqe.evaluate.metrics import METRICS, bootstrap, hits, metrics, mrr, values
-from biqe.evaluate.ranks import Ranks
+from biqe.evaluate.metrics import METRICS, bootstrap, contributions, means
 
 
-def test_metrics_by_hand():
-    ranks = Ranks(np.array([1, 2, 10]), np.array([1.0, 3.0, 10.5]), np.array([1, 4, 11]), np.array([20, 20, 20]))
-    found = metrics(ranks)
-    assert found["optimistic"] == pytest.approx(
-        {"mrr": (1 + 1 / 2 + 1 / 10) / 3, "hits@1": 1 / 3, "hits@3": 2 / 3, "hits@10": 1}
-    )
-    assert found["realistic"] == pytest.approx(
-        {"mrr": (1 + 1 / 3 + 1 / 10.5) / 3, "hits@1": 1 / 3, "hits@3": 2 / 3, "hits@10": 2 / 3}
-    )
-    assert found["pessimistic"] == pytest.approx(
-        {"mrr": (1 + 1 / 4 + 1 / 11) / 3, "hits@1": 1 / 3, "hits@3": 1 / 3, "hits@10": 2 / 3}
-    )
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        ([1, 2, 10], {"mrr": (1 + 1 / 2 + 1 / 10) / 3, "hits@1": 1 / 3, "hits@3": 2 / 3, "hits@10": 1}),
+        ([1.0, 3.0, 10.5], {"mrr": (1 + 1 / 3 + 1 / 10.5) / 3, "hits@1": 1 / 3, "hits@3": 2 / 3, "hits@10": 2 / 3}),
+        ([1, 4, 11], {"mrr": (1 + 1 / 4 + 1 / 11) / 3, "hits@1": 1 / 3, "hits@3": 1 / 3, "hits@10": 2 / 3}),
+        ([np.inf, 1.5], {"mrr": 1 / 3, "hits@1": 0, "hits@3": 1 / 2, "hits@10": 1 / 2}),
+    ],
+)
+def test_metrics_by_hand(ranks, expected):
+    assert means(np.array(ranks)) == pytest.approx(expected)
 
 
 @settings(max_examples=50)
 @given(st.lists(st.integers(1, 60), min_size=1))
-def test_columns_of_values_average_to_the_metrics(ranks):
-    ranks = np.array(ranks)
-    means = dict(zip(METRICS, values(ranks).mean(axis=0), strict=True))
-    assert means["mrr"] == pytest.approx(mrr(ranks))
-    assert all(means[f"hits@{k}"] == pytest.approx(hits(ranks, k)) for k in (1, 3, 10))
-    assert hits(ranks, 1) <= mrr(ranks) <= 1
+def test_metrics_are_means_of_contributions_and_keep_their_order(ranks):
+    found = means(np.array(ranks))
+    assert list(found) == list(METRICS)
+    assert contributions(np.array(ranks)).shape == (len(ranks), len(METRICS))
+    assert found["hits@1"] <= found["mrr"] <= 1
+    assert found["hits@1"] <= found["hits@3"] <= found["hits@10"]
 
 
 def test_nothing_to_average_is_refused():
     with pytest.raises(EmptyResult):
-        mrr(np.zeros(0))
-    with pytest.raises(InvalidOption, match="at least 1"):
-        hits(np.ones(1), 0)
+        means(np.zeros(0))
 
 
 @st.composite

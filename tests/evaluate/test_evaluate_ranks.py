@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from biqe.errors import InvalidOption
 from biqe.evaluate import ranks as ranks_module
-from biqe.evaluate.ranks import TIE_RULES, Ranks, rank_targets
+from biqe.evaluate.ranks import TIE_RULES, Ranks, rank_answers, rank_targets
 from biqe.query.queryset import AnswerSets
 
 
@@ -153,3 +153,22 @@ def test_join_and_take():
     assert len(Ranks.join([])) == 0
     with pytest.raises(InvalidOption, match="tie rule"):
         ranks.by("hopeful")
+
+
+@given(st.data())
+def test_sorting_equals_counting(data):
+    entities = data.draw(st.integers(1, 12))
+    numbers = st.sampled_from([-np.inf, -1.5, -1.0, -0.5, 0.0, np.inf])
+    scores = np.array(data.draw(st.lists(numbers, min_size=entities, max_size=entities)), np.float32)
+    answers = data.draw(st.sets(st.integers(0, entities - 1)))
+    hard = data.draw(st.sets(st.integers(0, entities - 1), min_size=1))
+
+    def one(values):
+        return AnswerSets(np.array([0, len(values)]), np.array(sorted(values), np.int32))
+
+    ranks = rank_answers(scores[None], one(answers), one(hard))
+    others = [scores[e] for e in range(entities) if e not in answers | hard]
+    for place, answer in enumerate(sorted(hard)):
+        better, equal = sum(s > scores[answer] for s in others), sum(s == scores[answer] for s in others)
+        assert (ranks.optimistic[place], ranks.pessimistic[place]) == (better + 1, better + equal + 1)
+        assert ranks.candidates[place] == len(others) + 1

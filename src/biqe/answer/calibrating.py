@@ -25,7 +25,7 @@ from biqe.answer.config import JOINT, TOP
 from biqe.answer.joint import Joint, decode_many
 from biqe.answer.predicted import Predictor
 from biqe.errors import EmptyResult, InvalidOption, UnsupportedQuery
-from biqe.evaluate.calibration import Reliability, reliability
+from biqe.evaluate.reliability import Reliability, reliability
 from biqe.evaluate.scoring import Progress
 from biqe.evaluate.tuples import TrueTuples, one_link, one_target
 from biqe.exact.answers import tuples

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,7 @@ def of_benchmark(
 ) -> EvaluationQueries:
     """Queries of a benchmark, with the ids of the run's graph if that is still there, or else of the benchmark's."""
     from biqe import benchmarks
+    from biqe.benchmarks.shaped import ShapedQueries
     from biqe.errors import EmptyResult, InvalidOption
     from biqe.graph import folder as graph_folder
     from biqe.query.queryset import QuerySet
@@ -90,6 +91,8 @@ def of_benchmark(
     queries = opened.train_queries() if split == "train" else opened.queries(split)
     if queries is None or len(queries) == 0:
         raise EmptyResult(f"benchmark {name} has no queries in its {split} split")
+    if split == "train" and isinstance(queries, ShapedQueries) and queries.hard is None:
+        queries = replace(queries, hard=queries.answers)  # the training graph holds them all, so none is easier
     stem = f"{name}-{split}"
     if isinstance(queries, QuerySet):
         filter_graph = filter_graph or "complete"

@@ -71,12 +71,12 @@ def calibrate(
     from biqe.answer.predicted import Predictor
     from biqe.cli._console import err, print_json, progress
     from biqe.errors import InvalidOption
-    from biqe.evaluate.calibration import picture
-    from biqe.evaluate.sample import sampled
+    from biqe.evaluate import pictures
+    from biqe.evaluate.reliability import diagrams
+    from biqe.evaluate.scoring import sample_groups
     from biqe.knowledge_base import open as open_knowledge_base
     from biqe.locate import EMBEDDED
     from biqe.models import store
-    from biqe.models.store import write_whole
 
     if split not in ("valid", "train"):
         raise InvalidOption(f"--split must be valid or train; test queries are held out. Got {split!r}")
@@ -86,6 +86,8 @@ def calibrate(
         # Before minutes of asking, rather than after them.
         why = "it is a folder" if out.is_dir() else f"there is no folder {out.parent}"
         raise InvalidOption(f"--out {out} cannot be written: {why}", hint="name a file in a folder that exists")
+    if out is not None:
+        pictures.check(out)
     if threads is not None:
         torch.set_num_threads(threads)
     base = open_knowledge_base(run, graph=graph)
@@ -102,7 +104,7 @@ def calibrate(
     loaded = store.load(base.model_folder)
     queries = _queries(query_set, split, run, data, loaded.vocabulary)
     if limit is not None:
-        queries = queries.take(sampled(queries.kinds * 0, limit, seed))
+        queries = queries.take(sample_groups(queries.kinds * 0, limit, seed))
     known, complete = base.splits["train"], base.splits["complete"]
     loaded.model.use_graph(known)
     asked = validation_questions(queries, seed)
@@ -118,15 +120,15 @@ def calibrate(
         joint = joint or predictor.joint
         listed = list_rows(predictor, asked, known, complete, joint=Joint(joint), top=top, progress=show)
     found = calibrated_on(listed, seed=seed, decode=joint, top=top)
-    drawing = picture(
-        {
+    place = fitting.save(found.calibration, base.model_folder)
+    if out is not None or pictures.installed():
+        drawn = {
             "before, all rows": found.before["all"],
             "after, all rows": found.after["all"],
             "after, first rows": found.after["first"],
         }
-    )
-    place = fitting.save(found.calibration, base.model_folder)
-    write_whole(out if out is not None else base.model_folder / "calibration.svg", drawing.svg())
+        picture = out if out is not None else base.model_folder / "calibration.svg"
+        pictures.save(lambda: diagrams(drawn), picture, "reliability of probabilities")
     if json:
         print_json(
             {

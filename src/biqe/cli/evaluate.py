@@ -11,7 +11,6 @@ from biqe.cli._options import Threads
 
 if TYPE_CHECKING:
     from biqe.cli._evaluation_queries import EvaluationQueries
-    from biqe.evaluate.report import Report
     from biqe.models._contract import QueryModel
 
 
@@ -26,7 +25,10 @@ def evaluate(
         Path | None,
         typer.Option("--release", help="Folder of the authors' CQ or Paths release (JSON).", show_default=False),
     ] = None,
-    split: Annotated[str, typer.Option(help="valid or test; dev is another word for valid.")] = "valid",
+    split: Annotated[
+        str,
+        typer.Option(help="valid, test, or train to see how much was memorised; dev is another word for valid."),
+    ] = "valid",
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder of benchmark files. Default: BIQE_DATA.", show_default=False)
     ] = None,
@@ -105,6 +107,8 @@ def evaluate(
     from biqe.cli._console import err, print_json, progress
     from biqe.cli._console import out as stdout
     from biqe.cli._evaluation_queries import graph_of, is_benchmark, of_benchmark, of_release, of_set
+    from biqe.evaluate import loop
+    from biqe.evaluate.protocols import protocol_named
     from biqe.evaluate.report import check_target
     from biqe.models import store
 
@@ -137,6 +141,9 @@ def evaluate(
     path = out if out is not None else _own_place(run, asked)
     if path is not None:
         check_target(path)
+    protocol = protocol_named(
+        asked.protocol, filter_graph=asked.filter_graph or "complete", candidates=asked.candidates
+    )
     fingerprints = {"vocabulary": loaded.vocabulary.fingerprint, **asked.fingerprints}
     if "graph_fingerprint" in loaded.manifest:
         fingerprints["model_graph"] = loaded.manifest["graph_fingerprint"]
@@ -149,9 +156,10 @@ def evaluate(
             advance(count - done)
             done = count
 
-        report = _report(
+        report = loop.evaluate(
             loaded.model,
-            asked,
+            asked.queries,
+            protocol,
             strict=strict,
             batch_targets=batch_targets,
             bootstrap=bootstrap,
@@ -176,23 +184,6 @@ def evaluate(
         err.print(f"report written to {path}", soft_wrap=True)
 
 
-def _report(model: QueryModel, asked: EvaluationQueries, **options: Any) -> Report:
-    """The report of the protocol that the queries ask for."""
-    from biqe.benchmarks.shaped import ShapedQueries
-    from biqe.errors import InvalidOption
-    from biqe.evaluate.loop import evaluate as evaluate_cq
-    from biqe.evaluate.loop import evaluate_bio, evaluate_q2b
-
-    if isinstance(asked.queries, ShapedQueries):
-        if asked.protocol not in ("q2b", "bio"):
-            raise InvalidOption(f"questions by shape need protocol q2b or bio. Got {asked.protocol!r}")
-        if asked.protocol == "bio":
-            return evaluate_bio(model, asked.queries, **options)
-        return evaluate_q2b(model, asked.queries, candidates=asked.candidates, **options)
-    assert asked.filter_graph is not None
-    return evaluate_cq(model, asked.queries, filter_graph=asked.filter_graph, **options)
-
-
 def _own_place(run: Path, asked: EvaluationQueries) -> Path | None:
     """Where the report goes by itself; with the queries' fingerprint where other queries of that name have theirs. None
     for what is part of biqe itself, and is not written to."""
@@ -210,7 +201,7 @@ def _limited(asked: EvaluationQueries, limit: int, seed: int) -> EvaluationQueri
     """A sample of the queries, named so that its report does not replace that of all; or all, where they are few."""
     from dataclasses import replace
 
-    from biqe.evaluate.sample import sample
+    from biqe.evaluate.scoring import sample
 
     taken = sample(asked.queries, limit, seed)
     if len(taken) == len(asked.queries):

@@ -1,22 +1,38 @@
-"""How good a model is: ranks, metrics, protocols, reports, and the analyses of the paper."""
+"""How good a model is.
 
-from biqe.evaluate.loop import VERSIONS, evaluate, evaluate_bio, evaluate_q2b, evaluate_under
-from biqe.evaluate.questions import RankedQuestions, rank_questions
+ranks.py          ranks of gold entities, filtered, under three tie rules
+metrics.py        MRR, HITS@k, bootstrap confidence intervals
+scoring.py        which queries a model supports, and its scores of them, batch by batch
+protocol.py       what a protocol is
+protocols.py      protocols cq and q2b, and the list of all
+bio.py            protocol bio: AUC and APR
+loop.py           evaluate(): any protocol, and its report
+report.py         the report: JSON on disk
+text_table.py     the report as a table in 80 columns
+one_at_a_time.py  predicting one target after the other (paper, section "Analysis")
+attention.py      what masks attend to (paper, section "Analysis")
+tuples.py         ranks of whole rows: all targets right at once
+reliability.py    expected calibration error and reliability diagrams
+timing.py         milliseconds a query
+machine.py        the machine that figures were made on
+pictures.py       what all pictures share: matplotlib, colours, files
+attention_picture.py  the attention of one query as a heat map
+"""
+
+from biqe.evaluate.loop import evaluate, evaluate_together
+from biqe.evaluate.protocols import PROTOCOLS, Bio, Cq, Query2Box, protocol_named
 from biqe.evaluate.ranks import Ranks, rank_targets
 from biqe.evaluate.report import Report
-from biqe.evaluate.targets import RankedTargets, rank_queries
 
 __all__ = [
-    "VERSIONS",
-    "RankedQuestions",
-    "RankedTargets",
+    "PROTOCOLS",
+    "Bio",
+    "Cq",
+    "Query2Box",
     "Ranks",
     "Report",
     "evaluate",
-    "evaluate_bio",
-    "evaluate_q2b",
-    "evaluate_under",
-    "rank_queries",
-    "rank_questions",
+    "evaluate_together",
+    "protocol_named",
     "rank_targets",
 ]

@@ -1,10 +1,15 @@
-"""Where masks look: how much attention they pay to elements that no path through them passes.
+"""What masks attend to: the share of attention on elements that no path through a mask passes, over many queries; and
+the attention of one query token by token, with names.
 
-Paper: section "Analysis" puts it at 30.4 percent on average. Models that pass messages along the edges of a query
-cannot use such elements at all.
+Paper: section "Analysis" puts that share at 30.4 percent on average. Models that pass messages along the edges of a
+query cannot use such elements at all.
 
-What counts as outside of a mask is written in ``outside.py``: every element of the query but the mask's own node, its
-ancestors and its descendants.
+A token stands for an element of the query: a node, or an edge (its relation token). For a mask of node v
+
+    itself        the node v, on whichever path its mask stands
+    ancestor      a node from which v can be reached; an edge that ends in v or in an ancestor of v
+    descendant    a node that can be reached from v; an edge that starts in v or in a descendant of v
+    outside       everything else
 
 The share of a mask is the attention on its outside tokens, the attention of each head summing to 1 over all tokens of
 the query. It is averaged over heads, over layers and over all masks, each with the same weight; a target on three
@@ -15,6 +20,7 @@ share that a model would have that looks at all tokens alike: attention beyond c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,17 +28,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from biqe.errors import EmptyResult
-from biqe.evaluate.attention_picture import draw
-from biqe.evaluate.outside import outside_of_masks, token_columns
+from biqe.errors import EmptyResult, UnsupportedQuery
 from biqe.evaluate.report import plain
-from biqe.evaluate.scoring import Progress, Skipped, at_rest, batches, by_reason, supported
+from biqe.evaluate.scoring import Progress, Skipped, at_rest, batches, by_reason, nothing_ranked, supported
+from biqe.graph.vocabulary import Vocabulary
+from biqe.query.bound import TARGET, BoundQuery
+from biqe.query.dag import analyse
 from biqe.query.queryset import QuerySet
+from biqe.query.token_table import TokenTable
+from biqe.query.tokens import MASK, RELATION, tokens
 
 if TYPE_CHECKING:
-    from biqe.models._contract import QueryModel
-
-__all__ = ["AttentionShares", "attention_shares", "draw"]
+    from biqe.models._contract import QueryModel, Trace
 
 BATCH_QUERIES = 64
 """Queries traced in one go: attention of all layers and heads is held for them."""
@@ -76,12 +83,11 @@ def attention_shares(
     """
     rows, refused = supported(model, queries, strict)
     if len(rows) == 0:
-        reasons = "; ".join(f"{part.queries:,} queries: {part.reason}" for part in by_reason(refused))
-        raise EmptyResult(f"none of {len(queries):,} queries can be traced. {reasons}".rstrip(" ."))
+        raise nothing_ranked(len(queries), by_reason(refused), "traced")
     asked = queries.take(rows)
-    shares: list[NDArray[np.float64]] = []  # (masks, layers, heads) of each batch
-    uniform: list[NDArray[np.float64]] = []
-    roles: list[str] = []
+    shares: list[NDArray[np.float64]] = []  # (masks, layers, heads) of each query
+    uniform: list[NDArray[np.float64]] = []  # (masks,)
+    positions: list[str] = []
     done = 0
     with at_rest(model):
         encoded = model.encode(asked)
@@ -89,17 +95,17 @@ def attention_shares(
             trace = model.trace(encoded.batch(part))
             for place, row in enumerate(part.tolist()):
                 query = asked[row]
-                columns = token_columns(trace, place)
-                outside, mask_roles = outside_of_masks(query, columns)  # (masks, tokens)
-                if len(outside) == 0:
+                elements, masks = token_elements(trace, place)
+                if len(masks) == 0:
                     continue
-                masks = torch.from_numpy(np.flatnonzero(columns["targets"] >= 0))
-                looked = torch.stack([layer[place] for layer in trace.attention])  # (layers, H, T, T)
-                looked = looked[:, :, masks, : outside.shape[1]]  # padding left out
-                found = torch.einsum("lhmt,mt->mlh", looked.double(), torch.from_numpy(outside).double())
+                outside = non_ancestors(query)[elements[masks]][:, elements]  # (masks, tokens)
+                weights = torch.stack([layer[place] for layer in trace.attention])  # (layers, H, T, T)
+                weights = weights[:, :, torch.from_numpy(masks), : len(elements)]  # padding left out
+                found = torch.einsum("lhmt,mt->mlh", weights.double(), torch.from_numpy(outside).double())
                 shares.append(found.numpy())
                 uniform.append(outside.mean(axis=1))
-                roles += mask_roles
+                roles = dict(zip(query.targets, analyse(query).roles, strict=True))
+                positions += [roles[node] for node in elements[masks].tolist()]
             done += len(part)
             if progress is not None:
                 progress(done, len(rows))
@@ -107,7 +113,7 @@ def attention_shares(
         raise EmptyResult(f"none of {len(rows):,} queries has a mask")
     share, even = np.concatenate(shares), np.concatenate(uniform)
     of_mask, some = share.mean(axis=(1, 2)), even > 0
-    positions = {role: np.array(roles) == role for role in dict.fromkeys(roles)}
+    members = {name: np.array(positions) == name for name in dict.fromkeys(positions)}
     return AttentionShares(
         model=model.name,
         outside=float(of_mask.mean()),
@@ -116,10 +122,141 @@ def attention_shares(
         uniform_where_any=float(even[some].mean()) if some.any() else 0.0,
         by_layer=tuple(share.mean(axis=(0, 2)).tolist()),
         by_head=tuple(tuple(heads) for heads in share.mean(axis=0).tolist()),
-        by_position={role: float(of_mask[members].mean()) for role, members in positions.items()},
+        by_position={name: float(of_mask[of].mean()) for name, of in members.items()},
         masks=len(of_mask),
         masks_with_outside=int(some.sum()),
-        masks_by_position={role: int(members.sum()) for role, members in positions.items()},
+        masks_by_position={name: int(of.sum()) for name, of in members.items()},
         queries=len(rows),
         skipped=by_reason(refused),
     )
+
+
+def non_ancestors(query: BoundQuery) -> NDArray[np.bool_]:
+    """(nodes, nodes + edges) whether an element is outside of a node: not itself, no ancestor and no descendant.
+
+    >>> # e0 -> ?1 -> ?3 <- ?2 <- e4: seen from node 1, the other branch is outside, the meeting point is not.
+    >>> query = BoundQuery((0, -1, -1, -1, 1), ((0, 0, 1), (1, 0, 3), (2, 0, 3), (4, 0, 2)), (1, 2, 3))
+    >>> non_ancestors(query)[1].astype(int).tolist()
+    [0, 0, 1, 0, 1, 0, 0, 1, 1]
+    """
+    dag = analyse(query)
+    count = len(query.nodes)
+    outside = np.ones((count, count + len(query.edges)), bool)
+    for node in range(count):
+        before, after = dag.ancestors[node] | {node}, dag.descendants[node] | {node}
+        outside[node, sorted(before | after)] = False
+        for edge, (subject, _, object_) in enumerate(query.edges):
+            if object_ in before or subject in after:
+                outside[node, count + edge] = False
+    return outside
+
+
+def token_elements(trace: Trace, place: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(T,) the element that each token of one query of a batch stands for, and the places of the masks among them."""
+    table, rows = getattr(trace.batch, "table", None), getattr(trace.batch, "rows", None)
+    if not isinstance(table, TokenTable) or rows is None:
+        raise UnsupportedQuery(
+            "this model's attention is not over the tokens of a query, so nothing can be said about their share",
+            hint="ask a biqe model",
+        )
+    own = slice(table.offsets[rows[place]], table.offsets[rows[place] + 1])
+    return np.asarray(table.elements[own], np.int64), np.flatnonzero(table.targets[own] >= 0)
+
+
+@dataclass(frozen=True)
+class QueryAttention:
+    """Attention of the masks of one query, with names: what ``attention_picture`` draws."""
+
+    model: str
+    patterns: tuple[str, ...]
+    """The query written out, one triple pattern a line."""
+    words: tuple[str, ...]
+    """(T,) what to show for each token; masks are ``?x`` and the like."""
+    kinds: tuple[str, ...]
+    """(T,) mask, entity or relation."""
+    paths: tuple[int, ...]
+    """(T,) number of the token's path; each path is written tail first."""
+    targets: tuple[str, ...]
+    """(V,) names of the targets."""
+    weights: NDArray[np.float64]
+    """(layers, heads, V, T) attention; that of a target with several masks is their mean. Sums to 1 over tokens."""
+    outside: NDArray[np.bool_]
+    """(V, T) tokens that are neither ancestors nor descendants of the target."""
+    predictions: tuple[tuple[tuple[str, float], ...], ...]
+    """For each target the first few entities and their probabilities."""
+
+    def mean(self, layer: int | None = None, head: int | None = None) -> NDArray[np.float64]:
+        """(V, T) attention averaged over all layers and heads, or of one of them."""
+        weights = self.weights if layer is None else self.weights[[layer]]
+        return (weights if head is None else weights[:, [head]]).mean(axis=(0, 1))
+
+    def to_json(self) -> dict[str, Any]:
+        """Dicts, lists, strings and numbers only."""
+        return {"format": "biqe-analysis", "analysis": "query-attention", **plain(self)}
+
+
+def query_attention(
+    model: QueryModel, query: BoundQuery, vocabulary: Vocabulary | None = None, *, top: int = 3
+) -> QueryAttention:
+    """What the masks of one query attend to, with names, and what the model predicts there."""
+    support = model.supports(query, strict=False)
+    if not support.yes:
+        raise UnsupportedQuery(support.reason, hint=support.hint)
+    with at_rest(model):
+        trace = model.trace(model.encoder(QuerySet.of([query])))
+    elements, _ = token_elements(trace, 0)
+    found = tokens(query)
+    names = _variable_names(query)
+    words = [
+        names[element] if kind == MASK else (_relation if kind == RELATION else _entity)(id_, vocabulary)
+        for kind, id_, element in zip(found.kinds, found.ids, found.elements, strict=True)
+    ]
+    nodes = sorted(query.targets)
+    weights = np.stack([layer[0].double().numpy() for layer in trace.attention])  # (layers, H, T, T)
+    weights = np.stack([weights[:, :, elements == node].mean(axis=2) for node in nodes], axis=2)  # (layers, H, V, T)
+    best = trace.scores.double().exp().topk(min(top, trace.scores.shape[1]), dim=1)
+    return QueryAttention(
+        model=model.name,
+        patterns=tuple(_patterns(query, names, vocabulary)),
+        words=tuple(words),
+        kinds=tuple(found.kinds),
+        paths=tuple(found.paths),
+        targets=tuple(names[node] for node in nodes),
+        weights=weights[..., : len(found)],
+        outside=non_ancestors(query)[nodes][:, elements],
+        predictions=tuple(
+            tuple((_entity(entity, vocabulary), chance) for entity, chance in zip(entities, chances, strict=True))
+            for entities, chances in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ),
+    )
+
+
+def _variable_names(query: BoundQuery) -> dict[int, str]:
+    """``?name`` of each variable; without names ``?1``, ``?2``, ... for targets and ``?h1``, ... for hidden ones."""
+    named: dict[int, str] = {}
+    counts = {True: 0, False: 0}
+    for node, value in enumerate(query.nodes):
+        if value < 0:
+            is_target = value == TARGET
+            counts[is_target] += 1
+            own = query.names[node] if query.names else ""
+            named[node] = f"?{own or ('' if is_target else 'h') + str(counts[is_target])}"
+    return named
+
+
+def _patterns(query: BoundQuery, names: Mapping[int, str], vocabulary: Vocabulary | None) -> list[str]:
+    def node(number: int) -> str:
+        return names[number] if number in names else _entity(query.nodes[number], vocabulary)
+
+    return [f"{node(s)}  {_relation(r, vocabulary)}  {node(o)}" for s, r, o in query.edges]
+
+
+def _entity(entity: int, vocabulary: Vocabulary | None) -> str:
+    return f"entity {entity}" if vocabulary is None else vocabulary.label(entity)
+
+
+def _relation(relation: int, vocabulary: Vocabulary | None) -> str:
+    if vocabulary is None:
+        return f"relation {relation}"
+    count = len(vocabulary.relations)
+    return vocabulary.relations[relation % count] + (" (inverse)" if relation >= count else "")

@@ -1,11 +1,16 @@
-"""The machine that a figure was made on: processor, threads, allocator, memory. No time means anything without it."""
+"""The machine that a figure was made on: processor, threads, allocator, memory. No time means anything without it.
+
+``write_result`` is how the scripts in ``benchmarks/`` end.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import resource
 import sys
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -59,3 +64,11 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:  # a checkout that was never installed
         return "unknown"
+
+
+def write_result(result: Mapping[str, Any], out: Path | None) -> None:
+    """Print a benchmark's figures as one JSON object; with ``out``, write them to that file as well."""
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(result, indent=4) + "\n", encoding="utf-8")
+    print(json.dumps(result))

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from biqe.errors import EmptyResult
-from biqe.evaluate.protocols import CqFigures, Summary, cq
+from biqe.evaluate.loop import measure
+from biqe.evaluate.protocol import Bootstrap, Figures, Summary
+from biqe.evaluate.protocols import Cq, RankedTargets, average_targets
 from biqe.evaluate.ranks import Ranks, rank_targets
 from biqe.evaluate.report import plain
 from biqe.evaluate.scoring import (
@@ -30,9 +31,9 @@ from biqe.evaluate.scoring import (
     by_reason,
     check_shape,
     filters_of,
+    nothing_ranked,
     supported,
 )
-from biqe.evaluate.targets import rank_queries
 from biqe.query.dag import analyse
 from biqe.query.queryset import AnswerSets, QuerySet
 
@@ -91,45 +92,38 @@ def one_at_a_time(
 
     Batched: turn i is asked for all queries that have more than i targets. ``progress`` counts queries times turns.
     """
-    joint = rank_queries(model, queries, filter_graph=filter_graph, strict=strict, batch_targets=batch_targets)
+    _, _, [measured] = measure(model, queries, [Cq(filter_graph)], strict=strict, batch_targets=batch_targets)
+    joint = RankedTargets.join(measured)
     start = time.perf_counter()
-    numbers, iterative, turn_of, refused = _in_turns(
+    iterative, turn_of, refused = _in_turns(
         model, queries, filters_of(queries, filter_graph), strict, batch_size(model, batch_targets), progress
     )
     seconds = time.perf_counter() - start
+    numbers, ranks = iterative.targets, iterative.ranks
     owner = np.searchsorted(queries.target_offsets, numbers, side="right") - 1
     kept = np.flatnonzero(~np.isin(owner, np.array(list(refused), np.int64)))
     if len(kept) == 0:
-        reasons = "; ".join(f"{part.queries:,} queries: {part.reason}" for part in by_reason(refused))
-        raise EmptyResult(f"none of {len(queries):,} queries could be predicted one at a time. {reasons}".rstrip(" ."))
-    numbers, owner, turn_of, iterative = numbers[kept], owner[kept], turn_of[kept], iterative.take(kept)
-    at_once = joint.ranks.take(np.searchsorted(joint.targets, numbers))
+        raise nothing_ranked(len(queries), by_reason(refused), "predicted one at a time")
+    numbers, owner, turn_of, ranks = numbers[kept], owner[kept], turn_of[kept], ranks.take(kept)
+    joint_ranks = joint.ranks.take(np.searchsorted(joint.targets, numbers))
 
-    def figures(ranks: Ranks, members: NDArray[np.int64]) -> CqFigures:
-        nodes = queries.target_nodes[numbers[members]]
-        return cq(
-            ranks.take(members),
-            owner[members],
-            queries.roles[nodes],
-            queries.kinds[owner[members]],
-            draws=bootstrap,
-            seed=seed,
-            level=level,
-        )
+    def figures(ranks: Ranks, members: NDArray[np.int64]) -> Figures:
+        roles, kinds = queries.roles[queries.target_nodes[numbers[members]]], queries.kinds[owner[members]]
+        return average_targets(ranks.take(members), owner[members], roles, kinds, Bootstrap(bootstrap, seed, level))
 
     everything = np.arange(len(numbers))
-    whole = figures(iterative, everything)
+    whole = figures(ranks, everything)
     turns = {str(turn + 1): np.flatnonzero(turn_of == turn) for turn in np.unique(turn_of).tolist()}
     return OneAtATime(
         model=model.name,
         filter_graph=filter_graph,
         overall=whole.overall,
-        joint=figures(at_once, everything).overall,
+        joint=figures(joint_ranks, everything).overall,
         by_position=whole.by_position,
-        by_turn={turn: figures(iterative, members).overall for turn, members in turns.items()},
-        joint_by_turn={turn: figures(at_once, members).overall for turn, members in turns.items()},
+        by_turn={turn: figures(ranks, members).overall for turn, members in turns.items()},
+        joint_by_turn={turn: figures(joint_ranks, members).overall for turn, members in turns.items()},
         counts={"queries": len(queries), "ranked_queries": len(np.unique(owner)), "ranked_targets": len(numbers)},
-        skipped=by_reason(dict(sorted(refused.items()))),
+        skipped=by_reason(refused),
         seconds=seconds,
         queries_per_second=len(np.unique(owner)) / seconds,
     )
@@ -137,16 +131,15 @@ def one_at_a_time(
 
 def _in_turns(
     model: QueryModel, queries: QuerySet, filters: AnswerSets, strict: bool, size: int, progress: Progress | None
-) -> tuple[NDArray[np.int64], Ranks, NDArray[np.int64], dict[int, str]]:
-    """Numbers, ranks and turns of the targets with a gold entity; and the queries that were refused on the way."""
+) -> tuple[RankedTargets, NDArray[np.int64], dict[int, str]]:
+    """Ranks of the targets with a gold entity, the turn of each, and the queries that were refused on the way."""
     gold = queries.gold[queries.target_nodes]
     rows, refused = supported(model, queries, strict)
     turns, orders = _orders(queries, rows)
     nodes = queries.nodes.copy()
     total, done = int(np.diff(queries.target_offsets)[rows].sum()), 0
 
-    ranks: list[Ranks] = []
-    ranked: list[NDArray[np.int64]] = []
+    ranked: list[RankedTargets] = []
     with at_rest(model):
         for turn in range(turns):
             rows = rows[[len(orders[row]) > turn for row in rows.tolist()]]
@@ -170,19 +163,18 @@ def _in_turns(
                 places = np.cumsum(left[part]) - left[part] + _places(nodes, queries, rows[part], numbers)
                 own = scores[torch.from_numpy(places)]  # (queries, E)
                 known = np.flatnonzero(gold[numbers] >= 0)
-                ranks.append(
-                    rank_targets(own[torch.from_numpy(known)], gold[numbers[known]], filters.take(numbers[known]))
-                )
-                ranked.append(numbers[known])
-                # A query of a later batch has other nodes, so filling in now disturbs nobody.
+                targets = numbers[known]
+                ranks = rank_targets(own[torch.from_numpy(known)], gold[targets], filters.take(targets))
+                ranked.append(RankedTargets(targets, ranks))
+                # Later batches of this turn hold other queries, so their nodes may be filled in already now.
                 nodes[queries.target_nodes[numbers]] = own.argmax(1).numpy().astype(nodes.dtype)
                 done += len(part)
                 if progress is not None:
                     progress(done, total)
 
-    numbers = np.concatenate([np.zeros(0, np.int64), *ranked])
+    found = RankedTargets.join(ranked)
     its_turn = {number: turn for order in orders.values() for turn, number in enumerate(order)}
-    return numbers, Ranks.join(ranks), np.array([its_turn[n] for n in numbers.tolist()], np.int64), refused
+    return found, np.array([its_turn[number] for number in found.targets.tolist()], np.int64), refused
 
 
 def _orders(queries: QuerySet, rows: NDArray[np.int64]) -> tuple[int, dict[int, list[int]]]:
@@ -192,7 +184,7 @@ def _orders(queries: QuerySet, rows: NDArray[np.int64]) -> tuple[int, dict[int, 
     for row in rows.tolist():
         query = queries[row]
         depths = analyse(query).depths
-        # Models of the contract read acyclic queries only; for any other the order of nodes must do.
+        # A cyclic query has no depths; then the order of nodes is taken.
         closest = sorted(
             range(len(query.targets)), key=lambda place: (depths[query.targets[place]] if depths else 0, place)
         )

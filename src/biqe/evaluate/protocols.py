@@ -1,248 +1,315 @@
-"""How ranks become the figures of a table: averaging as each paper did it, by name.
-
-A protocol is a function from ranks to a Summary of each group of targets. Its docstring says how it averages.
-Protocol ``bio``, which compares scores and not ranks, has a file of its own: ``auc_apr.py``.
-"""
+"""The protocols: ``cq`` and ``q2b``, which average ranks; ``bio``, which compares scores, is in bio.py."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.errors import EmptyResult
-from biqe.evaluate.metrics import METRICS, bootstrap, bootstrap_means, percentile_ends, values
-from biqe.evaluate.ranks import TIE_RULES, Ranks
-from biqe.query.queryset import KINDS, ROLES
+from biqe.benchmarks.shaped import ShapedQueries
+from biqe.errors import EmptyResult, InvalidOption
+from biqe.evaluate.bio import Bio
+from biqe.evaluate.metrics import METRICS, bootstrap, contributions, drawn_sums, percentile_ends
+from biqe.evaluate.protocol import Bootstrap, Figures, Protocol, Summary, mean_of_shapes
+from biqe.evaluate.ranks import TIE_RULES, Ranks, rank_answers, rank_targets
+from biqe.evaluate.scoring import Skipped, by_reason, check_ids, filters_of, supported, supported_questions
+from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet
 
-CQ, Q2B = "cq", "q2b"
-CQ_VERSION = 1
-Q2B_VERSION = 2
-"""Raised whenever the same model would get other figures. q2b 1 took the best log-probability of a union's parts, 2
-takes the best raw score; other shapes are as they were."""
+if TYPE_CHECKING:
+    from biqe.models._contract import QueryModel
 
 CONJUNCTIVE = ("1p", "2p", "3p", "2i", "3i", "ip", "pi")
 """The shapes whose mean is the headline of protocol ``q2b``: those of table 1 of the paper. Unions stand apart."""
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Figures of one group of targets."""
+class RankedTargets:
+    """Ranks of targets of a query set."""
 
-    queries: int
-    """Queries with at least one target in the group."""
-    targets: int
-    """What was ranked: targets in ``cq``, hard answers in ``q2b``; in ``bio``, the negatives compared with."""
-    metrics: dict[str, dict[str, float]]
-    """By tie rule, then by metric: ``metrics["realistic"]["mrr"]``."""
-    intervals: dict[str, tuple[float, float]]
-    """By metric, the confidence interval of the realistic figure; empty without a bootstrap."""
+    targets: NDArray[np.int64]
+    """Number of each in the query set's target order."""
+    ranks: Ranks
 
-
-@dataclass(frozen=True)
-class CqFigures:
-    """What protocol ``cq`` reports."""
-
-    overall: Summary
-    macro: Summary
-    by_position: dict[str, Summary]
-    by_kind: dict[str, Summary]
-    by_targets: dict[str, Summary]
+    @classmethod
+    def join(cls, parts: Sequence[RankedTargets]) -> RankedTargets:
+        """All of them, in the order of the query set."""
+        targets = np.concatenate([np.zeros(0, np.int64), *(part.targets for part in parts)])
+        order = np.argsort(targets)
+        return cls(targets[order], Ranks.join([part.ranks for part in parts]).take(order))
 
 
-@dataclass(frozen=True)
-class ShapeFigures:
-    """What protocols ``q2b`` and ``bio`` report: every shape by itself, and the mean of some of them."""
+class Cq(Protocol[QuerySet, RankedTargets]):
+    """Protocol ``cq``: the paper's way for its CQ and Paths sets. Use it to compare with tables 2 and 5 of the paper.
 
-    overall: Summary
-    by_shape: dict[str, Summary]
-    mean_over: tuple[str, ...]
-    """Shapes in ``overall``, each with the same weight."""
+    Each target with a gold entity is ranked among all entities, without its other true values in ``filter_graph``:
+    ``complete``, ``split`` or ``reach``.
+
+    Averages over targets: each target of each query counts once, however many paths (and so [MASK]s) it stands on,
+    since a model's scores already average the masks of one target; a query with six targets weighs six times a query
+    with one. ``by_position`` averages over the tails, over the intersections and over all other targets apart;
+    ``by_kind`` over paths and DAGs apart; ``by_targets`` over queries with the same number of ranked targets.
+
+    ``macro`` averages the targets of each query first and then the queries, so that each query weighs the same. The
+    paper does not report it; it shows whether large queries carry the figure.
+    """
+
+    name, headline, ranked, reads = "cq", "mrr", "targets", QuerySet
+
+    def __init__(self, filter_graph: str = "complete") -> None:
+        self.filter_graph = filter_graph
+
+    def select(
+        self, model: QueryModel, queries: QuerySet, *, strict: bool = False
+    ) -> tuple[NDArray[np.int64], tuple[Skipped, ...]]:
+        """Queries that the model supports."""
+        filters = filters_of(queries, self.filter_graph)
+        gold = queries.gold[queries.target_nodes]
+        check_ids(model, entity=queries.nodes, gold_entity=gold, filter_value=filters.values)
+        rows, refused = supported(model, queries, strict)
+        return rows, by_reason(refused)
+
+    def measure(self, queries: QuerySet, numbers: NDArray[np.int64], scores: NDArray[np.floating]) -> RankedTargets:
+        """Ranks of the targets that have a gold entity."""
+        gold = queries.gold[queries.target_nodes[numbers]]
+        known = gold >= 0
+        if not known.all():
+            numbers, gold, scores = numbers[known], gold[known], scores[known]
+        filters = filters_of(queries, self.filter_graph)
+        return RankedTargets(numbers, rank_targets(scores, gold, filters.take(numbers)))
+
+    def summarise(
+        self, queries: QuerySet, asked: NDArray[np.int64], measured: Sequence[RankedTargets], bootstrap: Bootstrap
+    ) -> Figures:
+        """Means over targets; intervals draw whole queries."""
+        ranked = RankedTargets.join(measured)
+        targets = int(np.diff(queries.target_offsets)[asked].sum())
+        if len(ranked.targets) == 0:
+            raise EmptyResult(f"none of {targets:,} targets could be ranked: they have no gold entity")
+        query = np.searchsorted(queries.target_offsets, ranked.targets, side="right") - 1
+        roles = queries.roles[queries.target_nodes[ranked.targets]]
+        counts = {
+            "queries": len(queries),
+            "targets": len(queries.target_nodes),
+            "ranked_queries": len(np.unique(query)),
+            "ranked_targets": len(ranked.targets),
+            "targets_without_gold": targets - len(ranked.targets),
+        }
+        return average_targets(ranked.ranks, query, roles, queries.kinds[query], bootstrap, counts)
 
 
-def cq(
+def average_targets(
     ranks: Ranks,
     query: NDArray[np.integer],
     roles: NDArray[np.integer],
     kinds: NDArray[np.integer],
-    *,
-    draws: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> CqFigures:
-    """Protocol ``cq``: the paper's way for its CQ and Paths sets.
-
-    Averages over targets: each target of each query counts once, however many paths (and so [MASK]s) it
-    stands on, since a model's scores already average the masks of one target; a query with six targets
-    weighs six times a query with one. ``by_position`` averages over the tails, over the intersections and
-    over all other targets apart; ``by_kind`` over paths and DAGs apart; ``by_targets`` over queries with the
-    same number of ranked targets.
-
-    Use it when you compare with tables 2 and 5 of the paper.
-
-    Relations: ``macro`` averages the targets of each query first and then the queries, so that each query
-    weighs the same. The paper does not report it; it shows whether large queries carry the figure.
-
-    ``query``, ``roles`` and ``kinds`` have one entry a target: the number of its query, its role code (see
-    ROLES) and its query's kind code (see KINDS). ``draws=0`` leaves the intervals out.
-    """
-    if len(ranks) == 0:
-        raise EmptyResult("no target was ranked, so there is nothing to average")
-    numbers, query = np.unique(query, return_inverse=True)
-    roles, kinds = np.asarray(roles), np.asarray(kinds)
-    sizes = np.bincount(query)[query]
-
-    groups: dict[tuple[str, str], NDArray[np.bool_]] = {("", "overall"): np.ones(len(ranks), bool)}
-    for part, codes, label in (
-        ("position", roles, lambda code: ROLES[code]),
-        ("kind", kinds, lambda code: KINDS[code]),
-        ("targets", sizes, str),
-    ):
-        for code in np.unique(codes).tolist():
-            groups[part, label(code)] = codes == code
-
-    contributions = {rule: values(ranks.by(rule)) for rule in TIE_RULES}
-    sums = {key: _per_query(contributions["realistic"], query, len(numbers), group) for key, group in groups.items()}
-    counts = {key: np.bincount(query[group], minlength=len(numbers)).astype(float) for key, group in groups.items()}
+    options: Bootstrap,
+    counts: dict[str, int] | None = None,
+) -> Figures:
+    """Figures of protocol ``cq`` from ranks, which have one entry a target: the number of its query, its role code
+    (see ROLES) and its query's kind code (see KINDS)."""
+    _, query = np.unique(query, return_inverse=True)
+    sizes = np.bincount(query)  # (Q,) ranked targets of each query
+    # Groups of targets by family and name, each a mask over the targets.
+    families: dict[str, dict[str, NDArray[np.bool_]]] = {
+        "": {"overall": np.ones(len(ranks), bool)},
+        "position": {ROLES[code]: roles == code for code in np.unique(roles).tolist()},
+        "kind": {KINDS[code]: kinds == code for code in np.unique(kinds).tolist()},
+        "targets": {str(size): sizes[query] == size for size in np.unique(sizes).tolist()},
+    }
+    groups = {f"{family}/{name}": mask for family, of in families.items() for name, mask in of.items()}
+    by_rule = {rule: contributions(ranks.by(rule)) for rule in TIE_RULES}  # (V, metrics)
+    sums = {key: _per_query(by_rule["realistic"][mask], query[mask], len(sizes)) for key, mask in groups.items()}
+    numbers = {key: np.bincount(query[mask], minlength=len(sizes)).astype(float) for key, mask in groups.items()}
     # A query's mean counts once: the same arithmetic, with means for sums and ones for counts.
-    macro = ("", "macro")
-    per_query = counts["", "overall"][:, None]
-    sums[macro], counts[macro] = sums["", "overall"] / per_query, np.ones(len(numbers))
-    ends = {}
-    if draws:
-        named = {str(number): key for number, key in enumerate(sums)}
-        found = bootstrap(
-            {name: sums[key] for name, key in named.items()},
-            {name: counts[key] for name, key in named.items()},
-            draws=draws,
-            seed=seed,
-            level=level,
-        )
-        ends = {named[name]: interval for name, interval in found.items()}
-
-    def summary(key: tuple[str, str]) -> Summary:
-        if key == macro:
-            means = {
-                rule: (_per_query(array, query, len(numbers), groups["", "overall"]) / per_query).mean(axis=0)
-                for rule, array in contributions.items()
-            }
-            targets = len(ranks)
-        else:
-            means = {rule: array[groups[key]].mean(axis=0) for rule, array in contributions.items()}
-            targets = int(groups[key].sum())
-        return Summary(
-            queries=int((counts[key] > 0).sum()),
-            targets=targets,
-            metrics={rule: dict(zip(METRICS, means[rule].tolist(), strict=True)) for rule in TIE_RULES},
-            intervals={metric: (low, high) for metric, (low, high) in zip(METRICS, ends[key].tolist(), strict=True)}
-            if key in ends
-            else {},
-        )
+    sums["macro"], numbers["macro"] = sums["/overall"] / sizes[:, None], np.ones(len(sizes))
+    ends: dict[str, NDArray[np.float64]] = {}
+    if options.draws:
+        ends = bootstrap(sums, numbers, draws=options.draws, seed=options.seed, level=options.level)
 
     def family(name: str) -> dict[str, Summary]:
-        return {key[1]: summary(key) for key in groups if key[0] == name}
+        found = {}
+        for group, mask in families[name].items():
+            key = f"{name}/{group}"
+            means = {rule: values[mask].mean(axis=0) for rule, values in by_rule.items()}
+            with_target = int((numbers[key] > 0).sum())
+            found[group] = Summary.of(with_target, int(mask.sum()), METRICS, means, ends.get(key))
+        return found
 
-    return CqFigures(summary(("", "overall")), summary(macro), family("position"), family("kind"), family("targets"))
-
-
-def q2b(
-    figures: Mapping[str, NDArray[np.float64]],
-    shape: NDArray[np.integer],
-    shapes: Sequence[str],
-    hard: NDArray[np.integer],
-    *,
-    draws: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> ShapeFigures:
-    """Protocol ``q2b``: Query2Box's way (Ren et al. 2020), which table 1 of the paper follows.
-
-    Averages three times: over the hard answers of a question, each ranked with all other answers filtered out;
-    then over the questions of a shape; then over the seven conjunctive shapes, each with the same weight. So a
-    question with a thousand answers weighs as much as one with a single answer, and a shape with few questions as
-    much as one with many. The figure to compare with published tables is HITS@3. Unions (2u, up) are reported by
-    shape and stay out of the mean, as they stay out of the paper's table; where a set has unions alone, the mean
-    is over them.
-
-    Use it when you compare with table 1 of the paper, with Query2Box, or with CQD's tables on its data.
-
-    Relations: later papers on the same data average over 1p to up, nine shapes; take the mean of ``by_shape`` for that.
-
-    ``figures`` holds by tie rule an (N, metrics) array: each question's mean over its hard answers, in the order
-    of METRICS (see ``question_figures``). ``shape`` and ``hard`` have one entry a question: the index of its
-    shape in ``shapes`` and its number of hard answers. Intervals draw questions within each shape; ``draws=0``
-    leaves them out.
-    """
-    shape, hard = np.asarray(shape), np.asarray(hard)
-    if len(shape) == 0:
-        raise EmptyResult("no question was ranked, so there is nothing to average")
-    present = [name for code, name in enumerate(shapes) if (shape == code).any()]
-    of = {name: np.flatnonzero(shape == list(shapes).index(name)) for name in present}
-    means = {name: {rule: figures[rule][of[name]].mean(axis=0) for rule in TIE_RULES} for name in present}
-    rng = np.random.default_rng(seed)
-    drawn = {name: bootstrap_means(figures["realistic"][of[name]], draws=draws, rng=rng) for name in present if draws}
-    over = tuple(name for name in present if name in CONJUNCTIVE) or tuple(present)
-    by_shape = {
-        name: summary_of(len(of[name]), int(hard[of[name]].sum()), METRICS, means[name], drawn.get(name), level)
-        for name in present
+    macro = {
+        rule: (_per_query(values, query, len(sizes)) / sizes[:, None]).mean(axis=0) for rule, values in by_rule.items()
     }
-    return ShapeFigures(mean_of(by_shape, over, METRICS, drawn, level), by_shape, over)
+    return Figures(
+        overall=family("")["overall"],
+        counts=counts or {},
+        macro=Summary.of(len(sizes), len(ranks), METRICS, macro, ends.get("macro")),
+        by_position=family("position"),
+        by_kind=family("kind"),
+        by_targets=family("targets"),
+    )
 
 
-def question_figures(
-    ranks: Ranks, question: NDArray[np.integer], questions: int
-) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.int64]]:
-    """By tie rule, (questions, metrics) means over the ranks of each question; and how many ranks each has.
+@dataclass(frozen=True)
+class RankedAnswers:
+    """Ranks of hard answers of questions."""
 
-    ``question`` has one entry a rank, in [0, questions). Questions without a rank get zeros.
+    questions: NDArray[np.int64]
+    """The question that each was ranked for."""
+    answers: NDArray[np.int32]
+    ranks: Ranks
+
+
+@dataclass(frozen=True)
+class QuestionMeans:
+    """Metrics of some questions, each the mean over its hard answers."""
+
+    questions: NDArray[np.int64]
+    by_rule: dict[str, NDArray[np.float64]]
+    """By tie rule, (questions, metrics) in the order of METRICS."""
+    candidates: int
+    """Entities that may be ranked."""
+
+
+class Query2Box(Protocol[ShapedQueries, QuestionMeans]):
+    """Protocol ``q2b``: Query2Box's way (Ren et al. 2020), which table 1 of the paper follows. Use it to compare with
+    that table, with Query2Box, or with CQD's tables on its data.
+
+    Every hard answer is ranked with all other answers, easy and hard, filtered out, and among ``candidates`` only where
+    they are given.
+
+    Averages three times: over the hard answers of a question; then over the questions of a shape; then over the seven
+    conjunctive shapes, each with the same weight. So a question with a thousand answers weighs as much as one with a
+    single answer, and a shape with few questions as much as one with many. The figure to compare with published tables
+    is HITS@3. Unions (2u, up) are reported by shape and stay out of the mean, as they stay out of the paper's table;
+    where a set has unions alone, the mean is over them. Later papers on the same data average over nine shapes, 1p to
+    up; take the mean of ``by_shape`` for that.
     """
-    counts = np.bincount(question, minlength=questions)
-    everything = np.ones(len(ranks), bool)
-    return {
-        rule: _per_query(values(ranks.by(rule)), question, questions, everything) / np.maximum(counts, 1)[:, None]
-        for rule in TIE_RULES
-    }, counts
+
+    name, headline, ranked, reads, filter_graph = "q2b", "hits@3", "answers", ShapedQueries, "answers"
+
+    def __init__(self, candidates: NDArray[np.integer] | None = None) -> None:
+        self.candidates = candidates
+
+    def select(
+        self, model: QueryModel, queries: ShapedQueries, *, strict: bool = False
+    ) -> tuple[NDArray[np.int64], tuple[Skipped, ...]]:
+        """Questions that have a hard answer and that the model supports."""
+        answers, hard = _answers(queries)
+        check_ids(model, entity=queries.rows.nodes, answer=answers.values, hard_answer=hard.values)
+        none = np.flatnonzero(np.diff(hard.offsets) == 0)
+        refused = {question: "no hard answer to rank" for question in none.tolist()}
+        asked, skipped = supported_questions(model, queries, refused, strict)
+        if self.candidates is not None:
+            _check_candidates(self.candidates, model.entity_count, hard.take(asked))
+        return asked, skipped
+
+    def rank(self, queries: ShapedQueries, numbers: NDArray[np.int64], scores: NDArray[np.floating]) -> RankedAnswers:
+        """Ranks of all hard answers of these questions."""
+        answers, hard = _answers(queries)
+        wanted = hard.take(numbers)
+        excluded = None
+        if self.candidates is not None:
+            excluded = np.ones(scores.shape[1], bool)
+            excluded[self.candidates] = False
+        ranks = rank_answers(scores, answers.take(numbers), wanted, excluded)
+        return RankedAnswers(np.repeat(numbers, np.diff(wanted.offsets)), wanted.values, ranks)
+
+    def measure(
+        self, queries: ShapedQueries, numbers: NDArray[np.int64], scores: NDArray[np.floating]
+    ) -> QuestionMeans:
+        """Means over the hard answers of each question: their ranks need not be kept, of which there are millions."""
+        ranked = self.rank(queries, numbers, scores)
+        questions, owner = np.unique(ranked.questions, return_inverse=True)
+        counts = np.bincount(owner)[:, None]
+        return QuestionMeans(
+            questions,
+            {
+                rule: _per_query(contributions(ranked.ranks.by(rule)), owner, len(questions)) / counts
+                for rule in TIE_RULES
+            },
+            scores.shape[1] if self.candidates is None else len(np.unique(self.candidates)),
+        )
+
+    def summarise(
+        self, queries: ShapedQueries, asked: NDArray[np.int64], measured: Sequence[QuestionMeans], bootstrap: Bootstrap
+    ) -> Figures:
+        """Means over questions of a shape, then over shapes; intervals draw questions within each shape."""
+        order = np.argsort(np.concatenate([part.questions for part in measured]))
+        figures = {rule: np.concatenate([part.by_rule[rule] for part in measured])[order] for rule in TIE_RULES}
+        _, hard = _answers(queries)
+        answers = np.diff(hard.offsets)  # (N,) hard answers of each question
+        rng = np.random.default_rng(bootstrap.seed)
+        by_shape, drawn = {}, {}
+        for code, name in enumerate(queries.shapes):
+            members = np.flatnonzero(queries.shape[asked] == code)
+            if len(members) == 0:
+                continue
+            means = {rule: figures[rule][members].mean(axis=0) for rule in TIE_RULES}
+            ends = None
+            if bootstrap.draws:
+                drawn[name] = drawn_sums(figures["realistic"][members], draws=bootstrap.draws, rng=rng) / len(members)
+                ends = percentile_ends(drawn[name], means["realistic"], bootstrap.level)
+            by_shape[name] = Summary.of(len(members), int(answers[asked[members]].sum()), METRICS, means, ends)
+        mean_over = tuple(name for name in by_shape if name in CONJUNCTIVE) or tuple(by_shape)
+        counts = {
+            "queries": len(queries),
+            "targets": int(answers.sum()),
+            "ranked_queries": len(asked),
+            "ranked_targets": int(answers[asked].sum()),
+            "candidates": measured[0].candidates,
+        }
+        overall = mean_of_shapes(by_shape, mean_over, drawn, bootstrap.level)
+        return Figures(overall, counts, by_shape=by_shape, mean_over=mean_over)
 
 
-def summary_of(
-    queries: int,
-    targets: int,
-    names: Sequence[str],
-    means: Mapping[str, NDArray[np.float64]],
-    drawn: NDArray[np.float64] | None,
-    level: float,
-) -> Summary:
-    """A group's figures from its means by tie rule and, where there are any, from its (draws, metrics) draws."""
-    intervals = {}
-    if drawn is not None:
-        ends = percentile_ends(drawn, means["realistic"], level).tolist()
-        intervals = {name: (low, high) for name, (low, high) in zip(names, ends, strict=True)}
-    figures = {rule: dict(zip(names, means[rule].tolist(), strict=True)) for rule in TIE_RULES}
-    return Summary(queries, targets, figures, intervals)
+def _per_query(values: NDArray[np.float64], query: NDArray[np.integer], queries: int) -> NDArray[np.float64]:
+    """(Q, metrics) sums of (V, metrics) values over the targets of each query."""
+    return np.stack([np.bincount(query, column, minlength=queries) for column in values.T], axis=1)
 
 
-def mean_of(
-    groups: Mapping[str, Summary],
-    over: Sequence[str],
-    names: Sequence[str],
-    drawn: Mapping[str, NDArray[np.float64]],
-    level: float,
-) -> Summary:
-    """The mean of some groups, each with the same weight; its interval from the means of their draws."""
-    means = {
-        rule: np.array([np.mean([groups[group].metrics[rule][name] for group in over]) for name in names])
-        for rule in TIE_RULES
-    }
-    draws = np.mean([drawn[group] for group in over], axis=0) if drawn else None
-    queries, targets = (sum(getattr(groups[group], what) for group in over) for what in ("queries", "targets"))
-    return summary_of(queries, targets, names, means, draws, level)
+def _answers(shaped: ShapedQueries) -> tuple[AnswerSets, AnswerSets]:
+    for name in ("answers", "hard"):
+        if getattr(shaped, name) is None:
+            raise InvalidOption(
+                f"protocol q2b needs the {name if name == 'answers' else 'hard answers'} of every question; "
+                "this set holds none",
+                hint="compute them from the graphs up to and before the split: exact.answer_sets",
+            )
+    assert shaped.answers is not None and shaped.hard is not None
+    return shaped.answers, shaped.hard
 
 
-def _per_query(
-    contributions: NDArray[np.float64], query: NDArray[np.integer], queries: int, group: NDArray[np.bool_]
-) -> NDArray[np.float64]:
-    """(Q, metrics) summed contributions of each query's targets in the group."""
-    owner = query[group]
-    return np.stack([np.bincount(owner, column[group], minlength=queries) for column in contributions.T], axis=1)
+def _check_candidates(candidates: NDArray[np.integer], entities: int, hard: AnswerSets) -> None:
+    candidates = np.asarray(candidates)
+    if candidates.ndim != 1 or not np.issubdtype(candidates.dtype, np.integer) or len(candidates) == 0:
+        raise InvalidOption(
+            f"candidates must be a one-dimensional array of entity ids. Got shape {candidates.shape}, "
+            f"{candidates.dtype}"
+        )
+    if candidates.min() < 0 or candidates.max() >= entities:
+        raise InvalidOption(f"candidates must be in [0, {entities:,}). Got {candidates.min()} to {candidates.max()}")
+    missing = np.setdiff1d(hard.values, candidates)
+    if len(missing):
+        raise InvalidOption(
+            f"{len(missing):,} hard answers are not among the {len(candidates):,} candidates, the first of them entity "
+            f"{missing[0]}",
+            hint="candidates must hold every entity that may be an answer",
+        )
+
+
+PROTOCOLS: dict[str, type[Protocol[Any, Any]]] = {protocol.name: protocol for protocol in (Cq, Query2Box, Bio)}
+
+
+def protocol_named(
+    name: str, *, filter_graph: str = "complete", candidates: NDArray[np.integer] | None = None
+) -> Protocol[Any, Any]:
+    """The protocol of this name; ``filter_graph`` is for ``cq`` and ``candidates`` for ``q2b`` alone."""
+    if name == Cq.name:
+        return Cq(filter_graph)
+    if name == Query2Box.name:
+        return Query2Box(candidates)
+    if name == Bio.name:
+        return Bio()
+    raise InvalidOption(f"protocol must be one of {', '.join(PROTOCOLS)}. Got {name!r}")

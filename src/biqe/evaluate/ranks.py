@@ -57,7 +57,9 @@ class Ranks:
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
-def rank_targets(scores: torch.Tensor, gold: NDArray[np.integer], filters: AnswerSets | None = None) -> Ranks:
+def rank_targets(
+    scores: torch.Tensor | NDArray[np.floating], gold: NDArray[np.integer], filters: AnswerSets | None = None
+) -> Ranks:
     """Rank of each gold entity in its row of scores, higher scores first.
 
     ``scores`` is (V, E). ``filters`` holds for each row the entities to leave out, sorted and distinct; the
@@ -115,8 +117,42 @@ def rank_targets(scores: torch.Tensor, gold: NDArray[np.integer], filters: Answe
     return Ranks(optimistic, (optimistic + pessimistic) / 2, pessimistic, entities - removed)
 
 
+def rank_answers(
+    scores: NDArray[np.floating], answers: AnswerSets, hard: AnswerSets, excluded: NDArray[np.bool_] | None = None
+) -> Ranks:
+    """Ranks of the hard answers, question after question, among the entities that are neither answers nor excluded.
+
+    ``scores`` is (questions, E); ``excluded`` is (E,). Equal to ranking each hard answer alone with ``rank_targets``
+    and all other answers as its filter. But every hard answer of a question is ranked among the same entities, so one
+    sorted list of those serves all: a binary search each, however many there are.
+    """
+    check_numbers(scores)
+    scores = np.array(scores)  # overwritten below
+    rows, entities = scores.shape
+    hard_owner = np.repeat(np.arange(rows), np.diff(hard.offsets))
+    wanted = scores[hard_owner, hard.values]
+    scores[np.repeat(np.arange(rows), np.diff(answers.offsets)), answers.values] = np.nan
+    scores[hard_owner, hard.values] = np.nan
+    if excluded is not None:
+        scores[:, excluded] = np.nan
+    others = entities - np.count_nonzero(np.isnan(scores), axis=1)
+    scores.sort(axis=1)  # NaN goes last
+
+    better = np.empty(len(wanted), np.int64)
+    equal = np.empty(len(wanted), np.int64)
+    offsets = hard.offsets - hard.offsets[0]
+    for row, count in enumerate(others.tolist()):
+        own = slice(offsets[row], offsets[row + 1])
+        rivals = scores[row, :count]
+        below_or_equal = np.searchsorted(rivals, wanted[own], "right")
+        better[own] = count - below_or_equal
+        equal[own] = below_or_equal - np.searchsorted(rivals, wanted[own], "left")
+    optimistic, pessimistic = better + 1, better + equal + 1
+    return Ranks(optimistic, (optimistic + pessimistic) / 2, pessimistic, others[hard_owner] + 1)
+
+
 def _count_rows(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-    # Row by row: count_nonzero with an axis goes through a slower road.
+    # Row by row: count_nonzero with an axis is slower.
     return np.fromiter(map(np.count_nonzero, mask), np.int64, len(mask))
 
 

@@ -12,14 +12,13 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from biqe.errors import InvalidOption, RunFailed, UnreadableFile
-from biqe.evaluate.protocols import Summary
-from biqe.evaluate.report_table import lines
+from biqe.evaluate.protocol import Summary
 from biqe.evaluate.scoring import Skipped
+from biqe.evaluate.text_table import lines
 from biqe.models.store import write_whole
 
 FORMAT = "biqe-report"
-VERSION = 2
-"""Version 2 added ``by_shape``, ``mean_over`` and ``machine``; files of version 1 (``cq`` only) are read too."""
+VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Report:
         return self.overall.metrics
 
     def value(self, name: str, tie_rule: str = "realistic") -> float:
-        """One headline figure: ``mrr``, ``hits@1``, ``hits@3`` or ``hits@10``; ``auc`` or ``apr`` in ``bio``."""
+        """One headline figure by name: ``mrr`` or ``hits@10``, ``auc`` in ``bio``."""
         try:
             return self.overall.metrics[tie_rule][name]
         except KeyError:
@@ -80,18 +79,18 @@ class Report:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Report:
-        """The report that ``to_json`` wrote, now or in version 1."""
+        """The report that ``to_json`` wrote."""
         if data.get("format") != FORMAT:
             raise UnreadableFile(f"this is not a report: its format must be {FORMAT!r}. Got {data.get('format')!r}")
-        if data.get("version") not in (1, VERSION):
-            raise UnreadableFile(f"report version must be 1 or {VERSION}. Got {data.get('version')!r}")
+        if data.get("version") != VERSION:
+            raise UnreadableFile(f"report version must be {VERSION}. Got {data.get('version')!r}")
         values = {key: value for key, value in data.items() if key not in ("format", "version")}
         values["overall"] = _summary(values["overall"])
-        if values.get("macro") is not None:
+        if values["macro"] is not None:
             values["macro"] = _summary(values["macro"])
         for name in ("by_position", "by_kind", "by_targets", "by_shape"):
-            values[name] = {key: _summary(part) for key, part in values.get(name, {}).items()}
-        values["mean_over"] = tuple(values.get("mean_over", ()))
+            values[name] = {key: _summary(part) for key, part in values[name].items()}
+        values["mean_over"] = tuple(values["mean_over"])
         values["skipped"] = tuple(
             Skipped(part["reason"], part["queries"], tuple(part["examples"])) for part in values["skipped"]
         )
@@ -156,12 +155,12 @@ def check_target(path: str | os.PathLike[str]) -> None:
 
 
 def queries_of(path: Path) -> str | None:
-    """Fingerprint of the queries that the report in ``path`` is about, empty in old ones; None if it is no report."""
+    """Fingerprint of the queries that the report in ``path`` is about; None if it is no report."""
     try:
         if not path.is_file():
             return None
         with open(path, encoding="utf-8") as file:
-            if not file.read(1000).lstrip().startswith("{"):  # whatever it is, it need not be read whole
+            if not file.read(1000).lstrip().startswith("{"):  # no JSON object: perhaps a large file of another kind
                 return None
             file.seek(0)
             data = json.load(file)
@@ -169,8 +168,8 @@ def queries_of(path: Path) -> str | None:
         return None
     if data.get("format") != FORMAT:
         return None
-    told = data.get("fingerprints")
-    return str(told.get("queries", "")) if isinstance(told, dict) else ""
+    fingerprints = data.get("fingerprints")
+    return str(fingerprints.get("queries", "")) if isinstance(fingerprints, dict) else ""
 
 
 def plain(value: Any) -> Any:

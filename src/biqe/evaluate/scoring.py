@@ -1,21 +1,22 @@
-"""What every evaluation does with a model: ask what it supports, cut batches, take its scores."""
+"""From queries to scores, as every evaluation needs them: samples, what a model supports, batches, checks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from biqe.errors import InvalidOption, RunFailed, TooManyPaths, VocabularyMismatch
-from biqe.query.queryset import AnswerSets, QuerySet
+from biqe.benchmarks.shaped import ShapedQueries
+from biqe.errors import EmptyResult, InvalidOption, RunFailed, TooManyPaths, VocabularyMismatch
+from biqe.query.queryset import AnswerSets, QuerySet, members
 
 if TYPE_CHECKING:
-    from biqe.models._contract import QueryModel
+    from biqe.models._contract import Encoded, QueryModel
 
 FILTER_GRAPHS = ("complete", "split", "reach")
 SCORE_BYTES = 32 << 20
@@ -25,6 +26,7 @@ _EXAMPLES = 5
 
 Progress = Callable[[int, int], None]
 """Called after each batch with the number of queries done and their total."""
+Queries = TypeVar("Queries", bound=QuerySet | ShapedQueries)
 
 
 @dataclass(frozen=True)
@@ -36,32 +38,43 @@ class Skipped:
     examples: tuple[int, ...]
     """Numbers of the first few, from 0."""
 
-    @classmethod
-    def by_reason(cls, refused: dict[str, list[int]]) -> tuple[Skipped, ...]:
-        """One for each reason, from the numbers of the queries refused for it."""
-        return tuple(cls(reason, len(found), tuple(found[:_EXAMPLES])) for reason, found in refused.items())
+
+def by_reason(refused: dict[int, str]) -> tuple[Skipped, ...]:
+    """Refused queries, grouped by reason, in the order of their numbers."""
+    grouped: dict[str, list[int]] = {}
+    for number, reason in sorted(refused.items()):
+        grouped.setdefault(reason, []).append(number)
+    return tuple(Skipped(reason, len(found), tuple(found[:_EXAMPLES])) for reason, found in grouped.items())
 
 
-@contextmanager
-def at_rest(model: QueryModel) -> Iterator[None]:
-    """The model in evaluation mode and without gradients; its mode is given back in the end."""
-    training = model.training
-    model.eval()
-    try:
-        # no_grad and not inference_mode: buffers that a model keeps must stay usable in training.
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(training)
+def nothing_ranked(queries: int, skipped: tuple[Skipped, ...], verb: str = "ranked") -> EmptyResult:
+    """The error to raise where all queries were skipped."""
+    reasons = "; ".join(f"{part.queries:,} queries: {part.reason}" for part in skipped)
+    return EmptyResult(f"none of {queries:,} queries could be {verb}. {reasons}".rstrip(" ."))
 
 
-def batch_size(model: QueryModel, batch_targets: int | None) -> int:
-    """Targets to score in one go: as asked, or as many as fit in SCORE_BYTES."""
-    if batch_targets is None:
-        return min(MOST_BATCH_TARGETS, max(1, SCORE_BYTES // (4 * model.entity_count)))
-    if batch_targets < 1:
-        raise InvalidOption(f"batch_targets must be at least 1. Got {batch_targets}")
-    return batch_targets
+# Which queries
+
+
+def sample(queries: Queries, limit: int, seed: int = 0) -> Queries:
+    """At most ``limit`` questions of each shape, or queries of each kind, without replacement, in their old order."""
+    groups = queries.shape if isinstance(queries, ShapedQueries) else queries.kinds
+    return queries.take(sample_groups(groups, limit, seed))  # type: ignore[return-value]
+
+
+def sample_groups(groups: NDArray[np.integer], limit: int, seed: int = 0) -> NDArray[np.int64]:
+    """Places of at most ``limit`` members of each group, ascending.
+
+    >>> sample_groups(np.array([0, 0, 0, 1]), 2).tolist()
+    [0, 2, 3]
+    """
+    if limit < 1:
+        raise InvalidOption(f"the limit of a sample must be at least 1. Got {limit}")
+    rng = np.random.default_rng(seed)
+    chosen = [np.zeros(0, np.int64)]
+    for group in np.unique(groups).tolist():
+        chosen.append(rng.permutation(np.flatnonzero(groups == group))[:limit])
+    return np.sort(np.concatenate(chosen))
 
 
 def supported(model: QueryModel, queries: QuerySet, strict: bool) -> tuple[NDArray[np.int64], dict[int, str]]:
@@ -100,12 +113,144 @@ def _refusal(model: QueryModel, queries: QuerySet, row: int, strict: bool) -> st
     return None if support.yes else support.reason
 
 
-def by_reason(refused: dict[int, str]) -> tuple[Skipped, ...]:
-    """Refused queries, gathered by reason in order of first appearance."""
-    gathered: dict[str, list[int]] = {}
-    for row, reason in refused.items():
-        gathered.setdefault(reason, []).append(row)
-    return Skipped.by_reason(gathered)
+def supported_questions(
+    model: QueryModel, shaped: ShapedQueries, refused: dict[int, str], strict: bool
+) -> tuple[NDArray[np.int64], tuple[Skipped, ...]]:
+    """Questions all of whose rows the model supports and that are not ``refused`` already; the others by reason."""
+    _check_rows(shaped)
+    _, refused_rows = supported(model, shaped.rows, strict)
+    refused = dict(refused)
+    for row, reason in refused_rows.items():
+        refused.setdefault(int(shaped.owner[row]), reason)
+    for question in np.setdiff1d(np.arange(len(shaped)), shaped.owner).tolist():
+        refused.setdefault(question, "no row to ask")
+    asked = np.setdiff1d(np.arange(len(shaped)), np.array(list(refused), np.int64))
+    return asked, by_reason(refused)
+
+
+def _check_rows(shaped: ShapedQueries) -> None:
+    targets = np.diff(shaped.rows.target_offsets)
+    if (targets > 1).any():
+        row = int(np.argmax(targets > 1))
+        raise InvalidOption(
+            f"a row of a question has exactly one target; row {row:,} has {targets[row]}",
+            hint="queries with several targets are evaluated with protocol cq",
+        )
+    owner = shaped.owner
+    if len(owner) and ((np.diff(owner) < 0).any() or owner[0] < 0 or owner[-1] >= len(shaped)):
+        raise InvalidOption(
+            f"owners of rows must rise within [0, {len(shaped):,}): the rows of a question stand together. "
+            f"Got {owner.min()} to {owner.max()}"
+        )
+
+
+def filters_of(queries: QuerySet, filter_graph: str) -> AnswerSets:
+    """The true values of each target in the graph of that name; InvalidOption where the set does not hold them."""
+    if filter_graph not in FILTER_GRAPHS:
+        raise InvalidOption(f"filter_graph must be one of {', '.join(FILTER_GRAPHS)}. Got {filter_graph!r}")
+    if filter_graph not in queries.filters:
+        held = ", ".join(sorted(queries.filters)) or "none at all"
+        raise InvalidOption(
+            f"the query set holds no filters from the {filter_graph!r} graph; it holds {held}",
+            hint="choose filters that it holds, or compute them: exact.answer_sets(graph, queries)",
+        )
+    return queries.filters[filter_graph]
+
+
+def check_ids(model: QueryModel, **ids: NDArray[np.integer]) -> None:
+    """VocabularyMismatch where ids are beyond the model's: the queries belong to another graph."""
+    for what, values in ids.items():
+        if len(values) and values.max() >= model.entity_count:
+            raise VocabularyMismatch(
+                f"the model knows {model.entity_count:,} entities, but the queries hold {what.replace('_', ' ')} "
+                f"{values.max():,}; they were made from different graphs"
+            )
+
+
+# Their scores
+
+
+@contextmanager
+def at_rest(model: QueryModel) -> Iterator[None]:
+    """The model in evaluation mode and without gradients; afterwards its mode is restored."""
+    training = model.training
+    model.eval()
+    try:
+        # no_grad and not inference_mode: buffers that a model keeps must stay usable in training.
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
+
+
+def score_batches(
+    model: QueryModel,
+    queries: QuerySet | ShapedQueries,
+    asked: NDArray[np.int64],
+    *,
+    batch_targets: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.floating]]]:
+    """Scores of the queries ``asked``, batch by batch: numbers and an (n, E) array with one row for each.
+
+    The numbers are those of targets in a QuerySet, and those of questions in ShapedQueries. A question is a
+    disjunction of conjunctive rows (a single row for all shapes but unions), and its score of an entity is the largest
+    that any of its rows gives: an entity answers a disjunction if it answers one of its parts. Query2Box calls this
+    the disjunctive normal form and takes the smallest distance. Rows of a union are compared by raw scores: a row with
+    many answers spreads its probability over them, and would lose to a row with few by log-probabilities.
+
+    The model must be in evaluation mode. ``batch_targets`` is the number of targets scored in one go.
+    """
+    size = batch_size(model, batch_targets)
+    part = queries.take(asked)
+    if len(part) == 0:
+        return
+    rows, owner = (part.rows, part.owner) if isinstance(part, ShapedQueries) else (part, np.arange(len(part)))
+    encoded = model.encode(replace(rows, filters={}))  # a model never sees the answers
+    sizes = np.asarray(encoded.sizes)
+    first = np.searchsorted(owner, np.arange(len(part) + 1))  # (Q+1,) slice of each question's rows
+    is_union = np.diff(first) > 1
+    targets = np.diff(rows.target_offsets)
+    # Queries whose rows are equally large side by side: the largest row of each, then its smallest. Unions apart.
+    largest, smallest = np.maximum.reduceat(sizes, first[:-1]), np.minimum.reduceat(sizes, first[:-1])
+    _, kinds = np.unique(np.stack([largest, smallest, is_union], 1), axis=0, return_inverse=True)
+    done = 0
+    for chosen in batches(kinds.ravel(), np.add.reduceat(targets, first[:-1]), size):
+        owner_of, chosen_rows = members(first, chosen)
+        if is_union[chosen[0]]:
+            scores = as_array(_union_scores(model, encoded, sizes, chosen_rows))
+            scores = np.maximum.reduceat(scores, np.searchsorted(owner_of, np.arange(len(chosen))), axis=0)
+        else:
+            tensor = model.scores(encoded.batch(chosen_rows))
+            check_shape(model, tensor, int(targets[chosen_rows].sum()))
+            scores = as_array(tensor)
+        numbers = asked[chosen]
+        yield numbers if isinstance(queries, ShapedQueries) else members(queries.target_offsets, numbers)[1], scores
+        done += len(chosen)
+        if progress is not None:
+            progress(done, len(part))
+
+
+def _union_scores(
+    model: QueryModel, encoded: Encoded, sizes: NDArray[np.integer], rows: NDArray[np.int64]
+) -> torch.Tensor:
+    """(rows, E) raw scores of rows with one target each, a batch for each size among the rows."""
+    scores = torch.empty(len(rows), model.entity_count)
+    for size in np.unique(sizes[rows]):
+        places = np.flatnonzero(sizes[rows] == size)
+        found = model.raw_scores(encoded.batch(rows[places]))
+        check_shape(model, found, len(places))
+        scores[torch.from_numpy(places)] = found.to(scores)
+    return scores
+
+
+def batch_size(model: QueryModel, batch_targets: int | None) -> int:
+    """Targets to score in one go: as asked, or as many as fit in SCORE_BYTES."""
+    if batch_targets is None:
+        return min(MOST_BATCH_TARGETS, max(1, SCORE_BYTES // (4 * model.entity_count)))
+    if batch_targets < 1:
+        raise InvalidOption(f"batch_targets must be at least 1. Got {batch_targets}")
+    return batch_targets
 
 
 def batches(
@@ -147,26 +292,3 @@ def check_numbers(scores: NDArray[np.floating], first: int = 0) -> None:
             f"scores of target {row:,} hold NaN; every score must be a number",
             hint="a model that gives NaN has usually diverged in training; lower its learning rate",
         )
-
-
-def filters_of(queries: QuerySet, filter_graph: str) -> AnswerSets:
-    """The true values of each target in the graph of that name; InvalidOption where the set does not hold them."""
-    if filter_graph not in FILTER_GRAPHS:
-        raise InvalidOption(f"filter_graph must be one of {', '.join(FILTER_GRAPHS)}. Got {filter_graph!r}")
-    if filter_graph not in queries.filters:
-        held = ", ".join(sorted(queries.filters)) or "none at all"
-        raise InvalidOption(
-            f"the query set holds no filters from the {filter_graph!r} graph; it holds {held}",
-            hint="choose filters that it holds, or compute them: exact.answer_sets(graph, queries)",
-        )
-    return queries.filters[filter_graph]
-
-
-def check_ids(model: QueryModel, **ids: NDArray[np.integer]) -> None:
-    """Ids beyond the model's would be ranked wrongly or not at all: the queries belong to another graph."""
-    for what, values in ids.items():
-        if len(values) and values.max() >= model.entity_count:
-            raise VocabularyMismatch(
-                f"the model knows {model.entity_count:,} entities, but the queries hold {what.replace('_', ' ')} "
-                f"{values.max():,}; they were made from different graphs"
-            )

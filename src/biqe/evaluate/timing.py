@@ -15,10 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.benchmarks.shaped import ShapedQueries
-from biqe.errors import EmptyResult, InvalidOption
+from biqe.errors import InvalidOption
 from biqe.evaluate.machine import machine
 from biqe.evaluate.report import plain
-from biqe.evaluate.scoring import Skipped, at_rest, batch_size, batches, by_reason, check_shape, supported
+from biqe.evaluate.scoring import (
+    Skipped,
+    at_rest,
+    batch_size,
+    batches,
+    by_reason,
+    check_shape,
+    nothing_ranked,
+    supported,
+)
 from biqe.query.queryset import QuerySet
 
 if TYPE_CHECKING:
@@ -76,8 +85,7 @@ def time_per_query(
     able, refused = supported(model, rows, strict)
     skipped = by_reason(refused)
     if len(able) == 0:
-        reasons = "; ".join(f"{part.queries:,} queries: {part.reason}" for part in skipped)
-        raise EmptyResult(f"none of {len(rows):,} queries can be timed. {reasons}".rstrip(" ."))
+        raise nothing_ranked(len(rows), skipped, "timed")
     asked = replace(rows, filters={}).take(able)
     chosen = np.random.default_rng(seed).permutation(len(asked))[: singles + WARM_UP]
     size = batch_size(model, batch_targets)

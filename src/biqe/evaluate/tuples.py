@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.errors import EmptyResult, InvalidOption
+from biqe.errors import InvalidOption
 from biqe.evaluate.machine import machine
-from biqe.evaluate.metrics import METRICS, bootstrap_means, percentile_ends, values
+from biqe.evaluate.metrics import METRICS, contributions, drawn_sums, means, percentile_ends
 from biqe.evaluate.report import plain
-from biqe.evaluate.scoring import Progress, Skipped, at_rest, by_reason, supported
+from biqe.evaluate.scoring import Progress, Skipped, at_rest, by_reason, nothing_ranked, supported
 from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 Tuples = NDArray[np.int32]
 BLOCK = 64
-"""Queries that a way is given at a time."""
+"""Queries that are decoded at a time."""
 OWN_COUNT = 1000
-"""Tuples asked of a model that ranks tuples by itself: it does not know which are to be left out."""
+"""Least number of tuples asked of a model that ranks tuples by itself: true ones are removed from them afterwards."""
 
 
 class TrueTuples:
-    """Tuples of one query that a graph holds, perhaps one of them excepted."""
+    """The tuples that answer one query in a graph; one of them, ``excepted``, can be declared not to."""
 
     def __init__(self, graph: Graph, query: BoundQuery, excepted: Sequence[int] | None = None) -> None:
         self._graph = graph
@@ -44,8 +44,8 @@ class TrueTuples:
         self._excepted = None if excepted is None else np.array(excepted, np.int32)
 
     def holds(self, rows: Tuples) -> NDArray[np.bool_]:
-        """(n,) whether the graph holds each tuple: whether some entities for the hidden variables make all patterns
-        true. Never so for the excepted one."""
+        """(n,) whether each of (n, targets) tuples answers the query: whether some entities for the hidden variables
+        make all patterns true. False for the excepted one."""
         if len(rows) == 0:
             return np.zeros(0, bool)
         different, place = np.unique(rows[:, 1:], axis=0, return_inverse=True)
@@ -55,7 +55,7 @@ class TrueTuples:
         return np.array(held, bool) & ~self._is_excepted(rows)
 
     def completing(self, filled: Tuples, column: int) -> list[NDArray[np.int32]]:
-        """For each row, the values of ``column`` that make a true tuple of it; sorted."""
+        """For each row, the sorted values of ``column`` that make it a true tuple, the other columns being as given."""
         found = self._completing(filled, column)
         if self._excepted is not None:
             others = np.arange(filled.shape[1]) != column
@@ -81,7 +81,8 @@ class TrueTuples:
 
 
 Way = Callable[[Sequence[BoundQuery], Sequence[TrueTuples], int], list[tuple[Tuples, NDArray[np.float64]]]]
-"""Queries, what to leave out of each, and how many tuples are wanted -> tuples and scores of each query, best first."""
+"""A way of decoding: from queries, the tuples to leave out of each, and the number wanted, to tuples and scores of each
+query, best first."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class WayFigures:
     """How one way of decoding did."""
 
     metrics: Mapping[str, float]
-    """``mrr``, ``hits@1``, ``hits@3``, ``hits@10`` of the whole tuple."""
+    """Metrics of the rank of the whole tuple, by name."""
     listed: float
     """Share of the queries whose gold tuple was listed at all."""
     by_targets: Mapping[str, Mapping[str, float]]
@@ -169,10 +170,9 @@ def evaluate_tuples(
         else:
             asked.append(query)
             golds.append(gold[list(query.targets)].tolist())
-    skipped = by_reason(dict(sorted(refused.items())))
+    skipped = by_reason(refused)
     if not asked:
-        reasons = "; ".join(f"{part.queries:,} queries: {part.reason}" for part in skipped)
-        raise EmptyResult(f"none of {len(queries):,} queries has a tuple to rank. {reasons}".rstrip(" ."))
+        raise nothing_ranked(len(queries), skipped)
     excluded = [TrueTuples(complete, query, gold) for query, gold in zip(asked, golds, strict=True)]
     every = dict(ways)
     with at_rest(model):
@@ -196,7 +196,7 @@ def evaluate_tuples(
                     progress(done, total)
     sizes = np.array([len(query.targets) for query in asked])
     groups = {str(size): np.minimum(sizes, 5) == size for size in range(2, 6) if (np.minimum(sizes, 5) == size).any()}
-    base = values(next(iter(ranks.values())))
+    base = contributions(next(iter(ranks.values())))
     return TupleReport(
         model=model.name,
         ways={name: _figures(ranks[name], base, groups, seconds[name], draws, seed) for name in every},
@@ -211,28 +211,25 @@ def evaluate_tuples(
 
 def _figures(
     ranks: NDArray[np.float64],
-    base: NDArray[np.float64],
+    first: NDArray[np.float64],
     groups: Mapping[str, NDArray[np.bool_]],
     seconds: float,
     draws: int,
     seed: int,
 ) -> WayFigures:
-    own = values(ranks)  # (queries, metrics)
-    more = (own - base).mean(axis=0)
+    """Figures of one way; ``first`` holds the (queries, metrics) contributions of the first way."""
+    more = contributions(ranks) - first
+    difference = more.mean(axis=0)
     # The same draws of queries for every way: what is hard for one is mostly hard for the other.
-    means = bootstrap_means(own - base, draws=draws, rng=np.random.default_rng(seed))
-    ends = percentile_ends(means, more, 0.95)
+    drawn = drawn_sums(more, draws=draws, rng=np.random.default_rng(seed)) / len(more)
+    ends = percentile_ends(drawn, difference, 0.95)
     return WayFigures(
-        _named(own),
+        means(ranks),
         float(np.isfinite(ranks).mean()),
-        {name: _named(own[members]) for name, members in groups.items()},
-        {metric: (float(more[at]), float(ends[at, 0]), float(ends[at, 1])) for at, metric in enumerate(METRICS)},
+        {name: means(ranks[members]) for name, members in groups.items()},
+        {metric: (float(difference[at]), float(ends[at, 0]), float(ends[at, 1])) for at, metric in enumerate(METRICS)},
         seconds,
     )
-
-
-def _named(figures: NDArray[np.float64]) -> dict[str, float]:
-    return dict(zip(METRICS, figures.mean(axis=0).tolist(), strict=True))
 
 
 def own_way(model: QueryModel) -> Way:

@@ -10,8 +10,7 @@ compose.py         explain(): the views together
 parts.py           what an explanation is made of
 explanation.py     Explanation: what a user gets
 text.py            the explanation in 80 columns
-layout.py          where the nodes and the links of a query stand in a picture
-drawing.py         boxes, lines and words, as SVG or PNG
+graph_layout.py    where the nodes and the links of a query stand in a picture
 picture.py         the explanation as a picture
 words.py           names as they may be shown
 """

@@ -52,7 +52,7 @@ class Attention:
 def attend(asker: Asker, query: BoundQuery) -> Attention:
     """What each unknown of ``query`` looks at. UnsupportedQuery where the model has no attention over tokens, or cannot
     read the query."""
-    from biqe.evaluate.query_attention import query_attention  # torch: not before a model is asked
+    from biqe.evaluate.attention import query_attention  # torch: not before a model is asked
 
     if not query.targets:
         raise UnsupportedQuery("the question has no unknown that could look at something")

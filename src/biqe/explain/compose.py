@@ -11,7 +11,7 @@ from biqe.explain.asking import Asker, LinkProbabilities
 from biqe.explain.attention import attend
 from biqe.explain.counterfactual import Asked, told, vary
 from biqe.explain.explanation import Explanation
-from biqe.explain.layout import depths
+from biqe.explain.graph_layout import depths
 from biqe.explain.parts import (
     ASKED,
     ATTENTION,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from biqe.errors import InvalidOption, RunFailed
-from biqe.explain import picture, text
+from biqe.explain import text
 from biqe.explain.attention import Attention, Table
 from biqe.explain.counterfactual import Change, Counterfactual
 from biqe.explain.parts import CONSTANT, HIDDEN, KNOWN, VIEWS, Node, Pattern, Witness
@@ -102,11 +102,17 @@ class Explanation:
 
     def to_svg(self) -> str:
         """The picture as an SVG document, for light and for dark pages."""
-        return picture.draw(self).svg()
+        return self._picture("svg").decode()
 
     def to_png(self) -> bytes:
         """The picture as a PNG file."""
-        return picture.draw(self).png()
+        return self._picture("png")
+
+    def _picture(self, form: str) -> bytes:
+        from biqe.evaluate import pictures  # torch comes with that room: not before a picture is drawn
+        from biqe.explain import picture
+
+        return pictures.render(lambda: picture.draw(self), form, text.headline(self))
 
     def save(self, path: str | os.PathLike[str], form: str | None = None) -> None:
         """Write the explanation to a file: as its name ends (.txt, .json, .svg or .png), or in this form."""

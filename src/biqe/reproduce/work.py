@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import InvalidOption
-from biqe.evaluate.attention import attention_shares, draw
-from biqe.evaluate.loop import evaluate, evaluate_bio, evaluate_q2b, evaluate_under, fingerprint
+from biqe.evaluate import pictures
+from biqe.evaluate.attention import attention_shares, query_attention
+from biqe.evaluate.attention_picture import heat_map
+from biqe.evaluate.loop import evaluate, evaluate_together, fingerprint
 from biqe.evaluate.one_at_a_time import OneAtATime, one_at_a_time
-from biqe.evaluate.sample import sample
-from biqe.evaluate.scoring import Progress
+from biqe.evaluate.protocols import Cq, protocol_named
+from biqe.evaluate.scoring import Progress, sample
 from biqe.evaluate.timing import time_per_query
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import union
@@ -101,17 +103,19 @@ def _rank(job: Job, opened: OpenBenchmark, trained: Trained, outcome: Outcome, p
     model, asked = trained.loaded.model, opened.queries(job.split)
     if isinstance(asked, ShapedQueries):
         questions = asked if job.sample is None else sample(asked, job.sample)
-        outcome.add(opened.protocol, _rank_questions(model, questions, opened, progress))
+        protocol = protocol_named(opened.protocol, candidates=opened.candidates)
+        outcome.add(opened.protocol, evaluate(model, questions, protocol, progress=progress))
         _time(job, sample(questions, TIMED_BATCH), model, outcome, "all")
         return
     queries = _targets(job, opened)
-    for filter_graph, found in evaluate_under(model, queries, job.recipe.filters, progress=progress).items():
-        outcome.add(f"cq-{filter_graph}", found, filter_graph)
+    protocols = [Cq(filter_graph) for filter_graph in job.recipe.filters]
+    for found in evaluate_together(model, queries, protocols, progress=progress):
+        outcome.add(f"cq-{found.filter_graph}", found, found.filter_graph)
     _time(job, sample(queries, TIMED_BATCH), model, outcome, job.recipe.filters[0])
     learnt = opened.train_queries()
     if isinstance(learnt, QuerySet) and "complete" in learnt.filters:
         learnt = sample(learnt, min(TRAINING_SAMPLE, job.sample or TRAINING_SAMPLE))
-        outcome.add("training", evaluate(model, learnt, filter_graph="complete"), "training")
+        outcome.add("training", evaluate(model, learnt, Cq("complete")), "training")
 
 
 def _time(job: Job, queries: QuerySet | ShapedQueries, model: QueryModel, outcome: Outcome, group: str) -> None:
@@ -141,8 +145,10 @@ def _attention(job: Job, opened: OpenBenchmark, trained: Trained, outcome: Outco
     }
     outcome.fingerprints["queries"] = fingerprint(queries)
     outcome.reports["attention"] = found.to_json()
-    shown = _most_targets(queries)
-    outcome.files = {ending: draw(model, shown, opened.splits.vocabulary, ending) for ending in ("svg", "png")}
+    if pictures.installed():
+        shown = query_attention(model, _most_targets(queries), opened.splits.vocabulary)
+        title = f"attention of {', '.join(shown.targets)}"
+        outcome.files = {form: pictures.render(lambda: heat_map(shown), form, title) for form in pictures.FORMATS}
 
 
 def _most_targets(queries: QuerySet) -> BoundQuery:
@@ -174,12 +180,6 @@ WORK: dict[str, Callable[[Job, OpenBenchmark, Trained, Outcome, Progress], None]
     "attention": _attention,
 }
 """By the recipe's ``job``."""
-
-
-def _rank_questions(model: QueryModel, questions: ShapedQueries, opened: OpenBenchmark, progress: Progress) -> Report:
-    if opened.protocol == "bio":
-        return evaluate_bio(model, questions, progress=progress)
-    return evaluate_q2b(model, questions, candidates=opened.candidates, progress=progress)
 
 
 def _targets(job: Job, opened: OpenBenchmark) -> QuerySet:

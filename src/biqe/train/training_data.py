@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import UnknownName
-from biqe.evaluate.loop import evaluate, evaluate_bio, evaluate_q2b
+from biqe.evaluate.loop import evaluate
+from biqe.evaluate.protocols import Cq, protocol_named
 from biqe.evaluate.report import Report
 from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import Graph, Splits
@@ -29,8 +30,6 @@ from biqe.train.queries import triple_queries
 
 FEWEST_DAGS = 50
 """With fewer validation DAGs, the validation triples themselves are a steadier measure."""
-RANKING = ("mrr", "hits@1", "hits@3", "hits@10")
-"""Metrics of ranking protocols."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +104,7 @@ def validation(splits: Splits, data: TrainingData | None, config: TrainConfig) -
         return Validation(None)
 
     def measure(model: QueryModel) -> dict[str, float]:
-        report = evaluate(model.without_search(), queries, filter_graph="complete", bootstrap=0)
-        return _metrics(report, *RANKING)
+        return _metrics(evaluate(model.without_search(), queries, Cq("complete"), bootstrap=0))
 
     return Validation(measure, len(queries))
 
@@ -123,17 +121,16 @@ def _of_benchmark(questions: ShapedQueries, data: TrainingData, config: TrainCon
         taken.append(rng.choice(members, min(share, len(members)), replace=False))
     sample = questions.take(np.sort(np.concatenate(taken)))
 
+    protocol = protocol_named(data.protocol, candidates=data.candidates)
+
     def measure(model: QueryModel) -> dict[str, float]:
-        if data.protocol == "bio":
-            return _metrics(evaluate_bio(model.without_search(), sample, bootstrap=0), "auc", "apr")
-        report = evaluate_q2b(model.without_search(), sample, candidates=data.candidates, bootstrap=0)
-        return _metrics(report, *RANKING)
+        return _metrics(evaluate(model.without_search(), sample, protocol, bootstrap=0))
 
     return Validation(measure, len(sample))
 
 
-def _metrics(report: Report, *names: str) -> dict[str, float]:
-    return {name: round(report.value(name), 6) for name in names}
+def _metrics(report: Report) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in report.metrics["realistic"].items()}
 
 
 def validation_queries(splits: Splits, given: QuerySet | None, config: TrainConfig) -> QuerySet | None:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biqe.errors import EmptyResult, InvalidOption
-from biqe.evaluate.calibration import picture, reliability
+from biqe.evaluate import pictures
+from biqe.evaluate.reliability import diagrams, reliability
 
 
 def test_the_error_by_hand():
@@ -51,14 +52,18 @@ def test_a_true_forecaster_has_no_error_and_a_liar_has():
 
 def test_the_picture_holds_every_bin_and_is_xml():
     found = reliability(np.array([0.05, 0.95, 0.96]), np.array([False, True, True]), bins=10)
-    canvas = picture({"before": found, "after <&>": found})
-    root = ET.fromstring(canvas.svg())
+    svg = pictures.render(lambda: diagrams({"before": found, "after <&> $x$": found}), "svg", "reliability")
+    root = ET.fromstring(svg)
     words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    titles = [element.text for element in root.iter("{http://www.w3.org/2000/svg}title")]
-    assert "after <&>" in words
-    assert f"ECE {found.error:.3f}, 3 rows" in words
-    assert titles.count("2 rows: promised 0.955, true 1.000") == 2 * 2
-    assert canvas.png()[:4] == b"\x89PNG"
+    assert "after <&> $x$" in words
+    assert words.count(f"ECE {found.error:.3f}, 3 rows") == 2
+    # Two bins of each diagram have rows: their mean probabilities are orange lines.
+    lines = [
+        path
+        for path in root.iter("{http://www.w3.org/2000/svg}path")
+        if f"stroke: {pictures.ORANGE}" in path.get("style", "")
+    ]
+    assert len(lines) == 2 * 2 + 1  # and the legend
     assert json.loads(json.dumps(found.to_json()))["rows"] == 3
 
 

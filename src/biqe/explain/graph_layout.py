@@ -1,13 +1,14 @@
 """Where the nodes and the links of a query stand in a picture: left to right, nothing on top of anything else.
 
-Nodes stand in columns by depth, and every link has a slot of its own in each column between its ends, the label in the
-middle one; so neither labels nor lines can cross a box. Within a column the slots are ordered to avoid crossings
-(barycentres, both ways) and moved as near to their neighbours as the space between them allows (isotonic regression).
+A layered layout (Sugiyama et al. 1981). Nodes stand in columns by depth, and every link has a slot of its own in each
+column between its ends, the label in the middle one; so neither labels nor lines can cross a box. Within a column the
+slots are ordered to avoid crossings (barycentres, both ways) and moved as near to their neighbours as the space between
+them allows (isotonic regression).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,8 +45,8 @@ class Layout:
 
 
 def depths(query: BoundQuery, relation_count: int) -> tuple[int, ...]:
-    """A column for each node: constants first, what they lead to right of them; a constant stands next to what it leads
-    to. The two ends of a link never share a column, unless it joins a node to itself."""
+    """The column of each node: constants on the left, what they lead to further right; a constant stands next to the
+    first node that it leads to. The ends of a link are in different columns, unless it joins a node to itself."""
     loops_aside = BoundQuery(query.nodes, tuple(edge for edge in query.edges if edge[0] != edge[2]), query.targets)
     dag = analyse(orient(loops_aside, relation_count))
     if not dag.is_acyclic:
@@ -185,9 +186,11 @@ def _ascending(wanted: np.ndarray) -> np.ndarray:
 
 
 _Ports = dict[tuple[_Slot, _Slot, bool], float]
+"""From a node, the slot at the other end of a line, and whether it is the way back of a loop, to the distance above or
+below the node's middle at which the line meets the box."""
 
 
-def _ports(neighbours, centre, size) -> _Ports:  # type: ignore[no-untyped-def]
+def _ports(neighbours: dict[_Slot, list[_Slot]], centre: dict[_Slot, Point], size: Callable[[_Slot], Size]) -> _Ports:
     """How far from the middle of a node each of its lines begins, so that they do not run into one point."""
     found: _Ports = {}
     for slot, others in neighbours.items():
@@ -204,7 +207,15 @@ def _ports(neighbours, centre, size) -> _Ports:  # type: ignore[no-untyped-def]
     return found
 
 
-def _segment(ends, spans, centre, size, ports, *, is_back):  # type: ignore[no-untyped-def]
+def _segment(
+    ends: tuple[_Slot, _Slot],
+    spans: dict[_Slot, tuple[float, float]],
+    centre: dict[_Slot, Point],
+    size: Callable[[_Slot], Size],
+    ports: _Ports,
+    *,
+    is_back: bool,
+) -> list[Point]:
     """Points from one slot to the other, in the next column or, on the way back of a loop, the one before."""
     points = []
     leftmost = min(ends, key=lambda slot: centre[slot][0])

@@ -1,4 +1,4 @@
-"""A report as a table of at most 80 columns: one row a group, what was left out below."""
+"""A report as a text table of at most 80 columns: one row a group, what was left out below."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from biqe.evaluate.protocols import CONJUNCTIVE, Summary
+from biqe.evaluate.protocol import Summary
+from biqe.evaluate.protocols import CONJUNCTIVE, PROTOCOLS, Cq
 
 if TYPE_CHECKING:
     from biqe.evaluate.report import Report
 
 WIDTH = 80
 _REASONS = 6
+"""Reasons for skipping queries that are listed; the JSON has all."""
 _FILTERS = {
     "complete": "filters from the complete graph (train + valid + test)",
     "split": "filters from the split's own graph",
@@ -20,39 +22,33 @@ _FILTERS = {
     "answers": "every other answer of a question filtered",
     "none": "sampled negatives of the answer's type",
 }
-_COLUMNS = {"mrr": "MRR", "hits@1": "HITS@1", "hits@3": "HITS@3", "hits@10": "HITS@10", "auc": "AUC", "apr": "APR"}
-_RANKED = {"q2b": "answers", "bio": "negatives"}
-_HEADLINE = {"cq": "mrr", "q2b": "hits@3", "bio": "auc"}
-"""The metric that stands first, with its interval."""
 
 
 def lines(report: Report) -> Iterator[str]:
     """The table, line by line."""
+    protocol = PROTOCOLS.get(report.protocol, Cq)
     filters = _FILTERS.get(report.filter_graph, f"filters from the {report.filter_graph} graph")
     yield from _wrapped(f"{report.model}, protocol {report.protocol} version {report.protocol_version}, {filters}")
     if report.notes.get("limit"):
         yield from _wrapped(f"a sample of at most {report.notes['limit']:,} questions a shape: for a quick look")
     yield ""
-    yield from _shapes(report) if report.by_shape else _targets(report)
+    metrics = sorted(report.overall.metrics["realistic"], key=lambda name: name != protocol.headline)
+    yield from _shapes(report, protocol.ranked, metrics) if report.by_shape else _targets(report, metrics)
     yield ""
-    headline = _HEADLINE.get(report.protocol, "mrr")
+    headline = metrics[0]
     worst, best = (report.overall.metrics[rule][headline] for rule in ("pessimistic", "optimistic"))
-    yield from _wrapped(
-        f"ties realistic; {_COLUMNS[headline]} is {worst:.4f} if every tie is lost and {best:.4f} if won"
-    )
+    yield from _wrapped(f"ties realistic; {headline.upper()} is {worst:.4f} if every tie is lost and {best:.4f} if won")
     counts = report.counts
-    what = _RANKED.get(report.protocol, "targets")
     yield from _wrapped(
-        f"ranked {counts['ranked_targets']:,} of {counts['targets']:,} {what} in "
+        f"ranked {counts['ranked_targets']:,} of {counts['targets']:,} {protocol.ranked} in "
         f"{counts['ranked_queries']:,} of {counts['queries']:,} queries, {report.seconds:.1f} s, "
         f"{report.queries_per_second:,.0f} queries/s"
     )
     yield from _left_out(report)
 
 
-def _targets(report: Report) -> Iterator[str]:
+def _targets(report: Report, metrics: Sequence[str]) -> Iterator[str]:
     """Rows of protocol ``cq``."""
-    metrics = ("mrr", "hits@1", "hits@3", "hits@10")
     yield _head(report, "", ("targets",), metrics)
     yield _row("all targets", report.overall, (report.overall.targets,), metrics)
     groups = [(f"  {name}", summary) for name, summary in report.by_position.items()]
@@ -66,11 +62,9 @@ def _targets(report: Report) -> Iterator[str]:
         yield _row(name, summary, (summary.targets,), metrics)
 
 
-def _shapes(report: Report) -> Iterator[str]:
+def _shapes(report: Report, ranked: str, metrics: Sequence[str]) -> Iterator[str]:
     """Rows of protocols ``q2b`` and ``bio``: shapes of the mean, the mean, then shapes that stand apart."""
-    metrics = [name for name in _COLUMNS if name in report.overall.metrics["realistic"]]
-    metrics.sort(key=lambda name: name != _HEADLINE[report.protocol])
-    yield _head(report, "shape", ("queries", _RANKED[report.protocol]), metrics)
+    yield _head(report, "shape", ("queries", ranked), metrics)
 
     def row(name: str, summary: Summary) -> str:
         return _row(name, summary, (summary.queries, summary.targets), metrics)
@@ -88,7 +82,7 @@ def _shapes(report: Report) -> Iterator[str]:
 
 def _head(report: Report, name: str, counts: Sequence[str], metrics: Sequence[str]) -> str:
     interval = f"{100 * report.settings.get('level', 0.95):g}% interval"
-    first, *rest = (_COLUMNS[metric] for metric in metrics)
+    first, *rest = (metric.upper() for metric in metrics)
     return (
         f"{name:<{_name_width(counts, metrics)}}{_cells(counts)}{first:>8}  {interval:<14}"
         f"{''.join(f'{cell:>8}' for cell in rest)}"

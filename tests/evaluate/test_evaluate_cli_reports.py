@@ -42,7 +42,7 @@ def evaluate(world, capsys):
 @pytest.fixture
 def never_ranks(monkeypatch):
     """Fails where queries are ranked after all."""
-    monkeypatch.setattr("biqe.cli.evaluate._report", lambda *any_, **more: pytest.fail("it began to rank"))
+    monkeypatch.setattr("biqe.evaluate.loop.evaluate", lambda *any_, **more: pytest.fail("it began to rank"))
 
 
 @pytest.mark.parametrize("text", ["my thesis", "", "{", "[1, 2]", "{}", '{"format": "other"}', "\xff\xfe"])

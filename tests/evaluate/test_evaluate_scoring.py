@@ -1,18 +1,19 @@
-"""Ranks of hard answers: one sort a question equals one pass an answer, unions take the better row."""
+"""Scores of questions: samples, unions that take the better row, what cannot be ranked, broken sets and models."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from biqe.benchmarks import shaped
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import InvalidOption, RunFailed, VocabularyMismatch
-from biqe.evaluate import rank_questions, rank_targets
-from biqe.evaluate.questions import rank_answers
+from biqe.evaluate import Query2Box, rank_targets
+from biqe.evaluate.loop import measure
+from biqe.evaluate.protocols import RankedAnswers
+from biqe.evaluate.ranks import Ranks
+from biqe.evaluate.scoring import at_rest, sample, sample_groups, score_batches
 from biqe.models import _catalogue
 from biqe.query.queryset import AnswerSets
 
@@ -39,6 +40,18 @@ def random_questions(make, count=40, seed=0):
         answers.append(all_answers)
         hard.append(all_answers[: rng.integers(0, len(all_answers) + 1)])
     return make.questions(rows, shape, ("1p", "2p", "2u"), answers=answers, hard=hard)
+
+
+def rank_questions(model, shaped, candidates=None, **options) -> RankedAnswers:
+    """Ranks of every hard answer of every question that the model supports, in the order of the questions."""
+    protocol = Query2Box(candidates)
+    asked, _ = protocol.select(model, shaped)
+    with at_rest(model):
+        parts = [protocol.rank(shaped, *batch) for batch in score_batches(model, shaped, asked, **options)]
+    questions = np.concatenate([part.questions for part in parts])
+    order = np.argsort(questions, kind="stable")
+    answers = np.concatenate([part.answers for part in parts])
+    return RankedAnswers(questions[order], answers[order], Ranks.join([part.ranks for part in parts]).take(order))
 
 
 def plain_way(shaped, candidates=None):
@@ -89,25 +102,6 @@ def test_candidates(make):
     assert rows_of(ranked) == plain_way(shaped, candidates)
 
 
-@given(st.data())
-def test_sorting_equals_counting(data):
-    entities = data.draw(st.integers(1, 12))
-    numbers = st.sampled_from([-np.inf, -1.5, -1.0, -0.5, 0.0, np.inf])
-    scores = np.array(data.draw(st.lists(numbers, min_size=entities, max_size=entities)), np.float32)
-    answers = data.draw(st.sets(st.integers(0, entities - 1)))
-    hard = data.draw(st.sets(st.integers(0, entities - 1), min_size=1))
-
-    def one(values):
-        return AnswerSets(np.array([0, len(values)]), np.array(sorted(values), np.int32))
-
-    ranks = rank_answers(scores[None].copy(), one(answers), one(hard))
-    others = [scores[e] for e in range(entities) if e not in answers | hard]
-    for place, answer in enumerate(sorted(hard)):
-        better, equal = sum(s > scores[answer] for s in others), sum(s == scores[answer] for s in others)
-        assert (ranks.optimistic[place], ranks.pessimistic[place]) == (better + 1, better + equal + 1)
-        assert ranks.candidates[place] == len(others) + 1
-
-
 def test_order_of_questions_changes_nothing(make):
     shaped = random_questions(make)
     order = np.random.default_rng(1).permutation(len(shaped))
@@ -124,20 +118,15 @@ def test_what_cannot_be_ranked_is_counted(make):
         return "two hops are too far" if len(query.edges) == 2 else None
 
     model = make.Scripted(script, E, refuse=refuse)
-    ranked = rank_questions(model, shaped)
+    asked, skipped, _ = measure(model, shaped, [Query2Box()])
     no_hard = np.diff(shaped.hard.offsets) == 0
     too_far = (shaped.shape > 0) & ~no_hard  # a union falls with one of its rows
-    assert {part.reason: part.queries for part in ranked.skipped} == {
+    assert {part.reason: part.queries for part in skipped} == {
         "no hard answer to rank": no_hard.sum(),
         "two hops are too far": too_far.sum(),
     }
-    assert set(ranked.questions.tolist()) == set(np.flatnonzero(~no_hard & ~too_far).tolist())
+    assert asked.tolist() == np.flatnonzero(~no_hard & ~too_far).tolist()
     assert model.asked == 2, "a model is asked once for each structure"
-
-
-def test_nothing_to_rank_gives_no_ranks(make):
-    ranked = rank_questions(make.Scripted(script, E, refuse=lambda query: "tired"), random_questions(make))
-    assert len(ranked.ranks) == len(ranked.questions) == 0
 
 
 @pytest.mark.parametrize(
@@ -221,3 +210,21 @@ def test_training_mode_is_given_back(make):
     with pytest.raises(InvalidOption):
         rank_questions(model, random_questions(make))
     assert model.training
+
+
+def test_a_sample_is_seeded_ordered_and_limited_in_each_group():
+    groups = np.array([0] * 50 + [1] * 3 + [2] * 20)
+    first, again, other = (sample_groups(groups, 10, seed) for seed in (0, 0, 1))
+    assert first.tolist() == again.tolist() == sorted(set(first.tolist()))
+    assert first.tolist() != other.tolist()
+    assert np.bincount(groups[first]).tolist() == [10, 3, 10]
+    with pytest.raises(InvalidOption, match="at least 1"):
+        sample_groups(groups, 0)
+
+
+def test_sets_of_both_kinds_can_be_sampled(make):
+    shaped = random_questions(make)
+    part = sample(shaped, 3)
+    assert np.bincount(part.shape).tolist() == [3, 3, 3]
+    assert len(sample(shaped.rows, 5)) == 5  # all of one kind
+    assert len(sample(shaped, 1000)) == len(shaped)
