@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from threading import Lock
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.errors import UnreadableFile
-from biqe.graph.blocks import Advance
+from biqe.graph.blocks import MAX_NAME_BYTES, Advance
 from biqe.graph.triples import Triples
 from biqe.graph.vocabulary import Names
 
@@ -160,10 +160,27 @@ class Collector:
             if len(self.counts.bad_line_messages) < SHOWN_BAD_LINES:
                 self.counts.bad_line_messages.append(error.message)
 
-    def add_triples(self, split: str, triples: Iterator[tuple[str, str, str]]) -> None:
-        """Triples in names, one after the other."""
-        while batch := list(islice(triples, _BATCH)):
-            self.add(split, *zip(*batch, strict=True))
+    def add_triples(
+        self,
+        split: str,
+        triples: Iterator[tuple[str, str, str]],
+        check_sizes: Callable[[Sequence[str]], None] | None = None,
+    ) -> None:
+        """Triples in names, one after the other. Where names are long, ``check_sizes`` is called with some of them."""
+        while True:
+            # Three lists of names: a list of tuples would keep the garbage collector busy.
+            columns: tuple[list[str], list[str], list[str]] = [], [], []
+            subjects, relations, objects = columns
+            for subject, relation, object_ in islice(triples, _BATCH):
+                subjects.append(subject)
+                relations.append(relation)
+                objects.append(object_)
+            if not subjects:
+                return
+            for column in columns:
+                if check_sizes is not None and max(map(len, column)) > MAX_NAME_BYTES // 4:
+                    check_sizes(column)
+            self.add(split, *columns)
 
     def add(self, split: str, subjects: Sequence[str], relations: Sequence[str], objects: Sequence[str]) -> None:
         """Triples in names, columns of equal length."""

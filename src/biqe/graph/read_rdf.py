@@ -10,6 +10,7 @@ import io
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 from xml.parsers import expat
@@ -29,7 +30,6 @@ _FORMATS = {
     "trig": RdfFormat.TRIG,
     "rdfxml": RdfFormat.RDF_XML,
 }
-_CHUNK = 1 << 16
 _DECLARATION = re.compile(rb"<!\s*(?:DOCTYPE|ENTITY)", re.IGNORECASE)
 _ANONYMOUS = re.compile(r"[a-f][0-9a-f]{15,31}")
 """What the parser calls a node that has no label in the file: a random number, different at every reading."""
@@ -44,7 +44,8 @@ def read_rdf(source: Source, into: Collector, *, scope: int = 0) -> None:
     early_end = _check_xml(source.path) if source.format == "rdfxml" else None
     with Input(source.path, into.advance) as stream:
         data = io.BufferedReader(stream, 1 << 20)
-        into.add_triples(source.split, _triples(source, data, into, scope, lambda line: line))
+        triples = _triples(source, data, into, scope, lambda line: line)
+        into.add_triples(source.split, triples, partial(_check_sizes, source.path))
     if early_end is not None:
         # The RDF parser takes a document whose last tags are missing.
         raise BadLine(
@@ -58,7 +59,7 @@ def read_rdf(source: Source, into: Collector, *, scope: int = 0) -> None:
 def read_lines(source: Source, data: bytes, into: Collector, *, scope: int, line_of: Callable[[int], int]) -> None:
     """Lines of N-Triples or N-Quads. ``line_of`` turns a line number of ``data`` into one of the file."""
     read = _good_triples if into.skip_bad else _triples
-    into.add_triples(source.split, read(source, data, into, scope, line_of))
+    into.add_triples(source.split, read(source, data, into, scope, line_of), partial(_check_sizes, source.path))
 
 
 def _good_triples(
@@ -68,9 +69,12 @@ def _good_triples(
     for number, line in enumerate(data.split(b"\n"), start=1):
         place = line_of(number) if line.strip() else 0
         try:
-            yield from list(_triples(source, line, into, scope, lambda _, place=place: place))  # type: ignore[misc]
+            triples = list(_triples(source, line, into, scope, lambda _, place=place: place))  # type: ignore[misc]
+            _check_sizes(source.path, (name for triple in triples for name in triple))
         except UnreadableFile as error:
             into.refuse(error)
+        else:
+            yield from triples
 
 
 def _triples(
@@ -95,10 +99,7 @@ def _triples(
             if type(object_) is not NamedNode and type(object_) is not BlankNode:
                 counts.nested += 1
                 continue
-            triple = name_of(quad.subject), quad.predicate.value, name_of(object_)
-            if max(map(len, triple)) > MAX_NAME_BYTES // 4:
-                _check_sizes(source.path, triple)
-            yield triple
+            yield name_of(quad.subject), quad.predicate.value, name_of(object_)
         into.prefixes |= {prefix: iri for prefix, iri in parser.prefixes.items() if prefix not in into.prefixes}
     except SyntaxError as error:
         if isinstance(data, bytes) and error.lineno is not None:
