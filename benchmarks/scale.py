@@ -125,12 +125,12 @@ def stage_train(place: Path, entities: int) -> dict[str, Any]:
     from biqe.graph import folder
     from biqe.models.biqe import BiQE, Config
     from biqe.train import checkpoint
-    from biqe.train.average import RunningAverage
     from biqe.train.checkpoint import Place
     from biqe.train.config import TrainConfig
-    from biqe.train.loop import _step
+    from biqe.train.loop import take_step
     from biqe.train.memory import keep_freed_memory
-    from biqe.train.optimizers import optimizer_of
+    from biqe.train.optimizers import RunningAverage, optimizer_of
+    from biqe.train.processes import Processes
     from biqe.train.stream import Stream
 
     keep_freed_memory()
@@ -161,8 +161,8 @@ def stage_train(place: Path, entities: int) -> dict[str, Any]:
         optimizer, average = optimizer_of(model, settings), RunningAverage(model)
         turn = iter(batches * 10)
 
-        def step(model=model, optimizer=optimizer, average=average, turn=turn) -> None:
-            _step(model, next(turn), optimizer, average, settings, Place(step=1000), 0.5)
+        def step(process=Processes(model), optimizer=optimizer, average=average, turn=turn) -> None:  # noqa: B008
+            take_step(process, next(turn), optimizer, average, settings, 1000, 0.5)
 
         step()
         few = kind == "full" and entities >= 300_000

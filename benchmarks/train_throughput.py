@@ -31,12 +31,11 @@ from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models.biqe import BiQE, Config
 from biqe.query.token_table import token_count
-from biqe.train.average import RunningAverage
-from biqe.train.checkpoint import Place
 from biqe.train.config import TrainConfig
-from biqe.train.loop import _step
-from biqe.train.memory import Fragments, keep_freed_memory
-from biqe.train.optimizers import optimizer_of
+from biqe.train.loop import take_step
+from biqe.train.memory import FreedMemory, keep_freed_memory
+from biqe.train.optimizers import RunningAverage, optimizer_of
+from biqe.train.processes import Processes
 from biqe.train.stream import Stream
 
 PADDED = 30
@@ -76,7 +75,7 @@ def main() -> None:
 
     ours(batches[0]), theirs(batches[0][:32])  # buffers, optimiser states, code paths
     rates: dict[str, list[float]] = {"ours": [], "alternative": [], "flops": []}
-    per_round, memory = len(batches) // rounds, Fragments()
+    per_round, memory = len(batches) // rounds, FreedMemory()
     for turn in range(rounds):
         mine = batches[turn * per_round : (turn + 1) * per_round]
         seconds = timed(lambda mine=mine: [ours(rows) for rows in mine])
@@ -132,10 +131,10 @@ def our_way(model: BiQE, epoch, settings: TrainConfig) -> tuple[Callable, Callab
     """One training step on the queries ``rows``, and its floating-point operations."""
     model.train()
     optimizer, average = optimizer_of(model, settings), RunningAverage(model)
-    config = model.config
+    config, process = model.config, Processes(model)
 
     def step(rows: np.ndarray) -> None:
-        _step(model, epoch.encoded.batch(rows), optimizer, average, settings, Place(step=1000), 0.5)
+        take_step(process, epoch.encoded.batch(rows), optimizer, average, settings, 1000, 0.5)
 
     def flop(rows: np.ndarray) -> float:
         batch = epoch.encoded.batch(rows)

@@ -33,14 +33,12 @@ from biqe.evaluate.machine import allocator
 from biqe.graph.knowledge_graph import Graph
 from biqe.models._sharded import split
 from biqe.models.biqe import BiQE, Config
-from biqe.train.average import RunningAverage
-from biqe.train.checkpoint import Place
 from biqe.train.config import TrainConfig
-from biqe.train.loop import _step
+from biqe.train.loop import Clock, take_step
 from biqe.train.memory import keep_freed_memory
-from biqe.train.optimizers import optimizer_of
+from biqe.train.optimizers import RunningAverage, optimizer_of
+from biqe.train.processes import Processes, SeveralProcesses
 from biqe.train.ranks import ALONE, Ranks, joined
-from biqe.train.replicas import Replicas
 from biqe.train.stream import Stream
 from train_throughput import load_graph
 
@@ -131,8 +129,8 @@ def be_a_rank(folder: Path, graph: Graph, options: argparse.Namespace) -> None:
         while ranks.from_first(lambda turn=turn: told(folder, turn)):
             found = {}
             for name, way in ways.items():
-                ranks.table([0.0])  # begin together
-                found[name] = sum(row[0] for row in ranks.table([way.rate()]))
+                ranks.gather_numbers([0.0])  # begin together
+                found[name] = sum(row[0] for row in ranks.gather_numbers([way.rate()]))
             if ranks.first:
                 partial = folder / "partial"
                 partial.write_text(json.dumps(found))
@@ -157,12 +155,12 @@ class Way:
         size = dict(width=64, layers=2, heads=4, feed_forward=256) if options.quick else {}
         self.model = BiQE(Config(**size), graph.entity_count, graph.relation_count)
         self._settings = TrainConfig(epochs=1, paths=10_000, dags=10_000, threads=1)
-        self._encoded, self._batches = Stream(graph, self.model, self._settings, ranks=ranks)._own(0)
-        self._ranks, self._steps, self._next = ranks, options.steps, 0
+        self._encoded, self._batches = Stream(graph, self.model, self._settings, ranks=ranks).own_batches(0)
+        self._steps, self._next = options.steps, 0
         table = split(self.model, ranks.rank, ranks.world) if way == "two_split" else None
-        self._replicas = None
-        if way in ("two", "two_split"):
-            self._replicas = Replicas(self.model, ranks, () if table is None else table.names)
+        together = way in ("two", "two_split")
+        self._processes = SeveralProcesses(self.model, ranks, table) if together else Processes(self.model)
+        self._clock = Clock(self._settings)
         self._optimizer, self._average = optimizer_of(self.model, self._settings), RunningAverage(self.model)
         self.model.train()
 
@@ -171,12 +169,9 @@ class Way:
         queries, start = 0, time.perf_counter()
         for _ in range(self._steps):
             rows = self._batches[self._next % len(self._batches)]
-            batch, pulse = self._encoded.batch(rows), None
-            if self._replicas is not None:
-                count = self.model.predictions(batch)
-                pulse = self._ranks.pulse(predictions=count, queries=len(rows), seconds=0.0, stop=False, save=False)
-            place = Place(step=1000 + self._next)
-            _step(self.model, batch, self._optimizer, self._average, self._settings, place, 0.5, self._replicas, pulse)
+            batch, step = self._encoded.batch(rows), 1000 + self._next
+            self._processes.before_step(batch, len(rows), self._clock)
+            take_step(self._processes, batch, self._optimizer, self._average, self._settings, step, 0.5)
             self._next += 1
             queries += len(rows)
         return queries / (time.perf_counter() - start)

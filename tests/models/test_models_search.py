@@ -18,7 +18,7 @@ from biqe.models.cqd import Config as CqdConfig
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.queryset import QuerySet
 from biqe.train.config import TrainConfig
-from biqe.train.validation import validation
+from biqe.train.training_data import validation
 
 ENTITIES, RELATIONS, RANK = 30, 4, 5
 QUERIES = (
@@ -156,7 +156,7 @@ def test_training_and_validation_never_search(beside, with_gold, monkeypatch):
     expected = model.solving(search=0.0).train().loss(batch)
     torch.manual_seed(3)
     torch.testing.assert_close(model.train().loss(batch), expected)
-    validate, _ = validation(splits, None, TrainConfig(epochs=1, validation_queries=5))
+    validate = validation(splits, None, TrainConfig(epochs=1, validation_queries=5)).measure
     assert validate is not None and 0 < validate(model.eval())["mrr"] <= 1
 
 

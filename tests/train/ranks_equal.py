@@ -23,13 +23,12 @@ from biqe.models._sampled_softmax import EntitySampler, Sample
 from biqe.models._sharded import Rows, split
 from biqe.models._split_loss import split_soft_cross_entropy
 from biqe.train import checkpoint
-from biqe.train.average import RunningAverage
 from biqe.train.checkpoint import Place
 from biqe.train.config import TrainConfig
-from biqe.train.loop import _step
-from biqe.train.optimizers import optimizer_of
+from biqe.train.loop import Clock, take_step
+from biqe.train.optimizers import RunningAverage, optimizer_of
+from biqe.train.processes import Processes, Replicas, SeveralProcesses
 from biqe.train.ranks import Ranks, joined
-from biqe.train.replicas import Replicas
 from biqe.train.stream import Stream
 
 SIZES = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32, "dropout": 0.0}
@@ -55,7 +54,7 @@ def built(graph, **options) -> biqe.BiQE:
 
 def batches(graph, model, world: int) -> tuple[object, list]:
     """A step's queries: all of them as one batch, and each rank's. Ranks have different numbers of them."""
-    encoded, _ = Stream(graph, model, TRAIN)._own(0)
+    encoded, _ = Stream(graph, model, TRAIN).own_batches(0)
     ends = [0, *(7 * (rank + 1) + 5 * rank * rank for rank in range(world))]
     rows = torch.randperm(len(encoded.sizes), generator=torch.Generator().manual_seed(1)).numpy()
     return encoded.batch(rows[: ends[-1]]), [encoded.batch(rows[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
@@ -172,7 +171,7 @@ def other_models(graph, ranks: Ranks, found: dict) -> None:
         copied = copy.deepcopy(whole)
         parts = []
         for rank in range(ranks.world):
-            encoded, rows = Stream(graph, whole, TRAIN, ranks=Ranks(rank, ranks.world))._own(0)
+            encoded, rows = Stream(graph, whole, TRAIN, ranks=Ranks(rank, ranks.world)).own_batches(0)
             parts.append(encoded.batch(rows[0]))
         counts = [whole.predictions(part) for part in parts]
         for rank, part in enumerate(parts):
@@ -223,20 +222,20 @@ def steps(graph, ranks: Ranks, found: dict) -> None:
     """Some steps of training: replicas, a split model, and one process that steps over the ranks' batches together."""
     parts = []
     for rank in range(ranks.world):
-        encoded, rows = Stream(graph, built(graph), TRAIN, ranks=Ranks(rank, ranks.world))._own(0)
+        encoded, rows = Stream(graph, built(graph), TRAIN, ranks=Ranks(rank, ranks.world)).own_batches(0)
         parts.append([encoded.batch(rows[step % len(rows)]) for step in range(4)])
     whole, copied, parted = OfAllRanks(built(graph)), built(graph), built(graph)
     table = split(parted, ranks.rank, ranks.world)
     own, together = parts[ranks.rank], list(zip(*parts, strict=True))
-    for model, names, given in ((whole, None, together), (copied, (), own), (parted, table.names, own)):
-        replicas = None if names is None else Replicas(model, ranks, names)
-        optimizer, average = optimizer_of(model, TRAIN), RunningAverage(model)
+    for processes, given in (
+        (Processes(whole), together),
+        (SeveralProcesses(copied, ranks), own),
+        (SeveralProcesses(parted, ranks, table), own),
+    ):
+        optimizer, average = optimizer_of(processes.model, TRAIN), RunningAverage(processes.model)
         for step, batch in enumerate(given):
-            pulse = None
-            if replicas is not None:
-                count = model.predictions(batch)
-                pulse = ranks.pulse(predictions=count, queries=1, seconds=0.0, stop=False, save=False)
-            _step(model, batch, optimizer, average, TRAIN, Place(step=step), 0.0, replicas, pulse)
+            processes.before_step(batch, 1, Clock(TRAIN))
+            take_step(processes, batch, optimizer, average, TRAIN, step, 0.0)
     expected = {name: weight.detach() for name, weight in whole.model.named_parameters() if steady(name)}
     found["weights of replicas"] = apart(expected, {n: w.detach() for n, w in copied.named_parameters() if steady(n)})
     found["weights split"] = apart(

@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biqe.train.average import RunningAverage
-from biqe.train.optimizers import RowAdagrad, RowAdamW, clip_gradients
+from biqe.train.optimizers import RowAdagrad, RowAdamW, RunningAverage, clip_gradients
 
 ROWS, WIDTH = 7, 3
 KINDS = {

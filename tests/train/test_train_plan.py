@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from biqe.errors import InvalidOption
 from biqe.models import _catalogue
 from biqe.train import checkpoint
-from biqe.train.average import RunningAverage
 from biqe.train.checkpoint import Place
 from biqe.train.config import TrainConfig
-from biqe.train.optimizers import optimizer_of
+from biqe.train.optimizers import RunningAverage, optimizer_of
 from biqe.train.plan import Plan, Sizes, plan
 from biqe.train.stream import Stream
 

@@ -226,7 +226,7 @@ def test_a_meeting_that_nobody_described_is_refused(monkeypatch, environment, co
 class Together(Ranks):
     """A rank whose others say what the test makes them say."""
 
-    def everyones(self, value):
+    def gather(self, value):
         return self.say(value)
 
 
@@ -240,7 +240,7 @@ def test_a_rank_that_fails_hangs_up(monkeypatch):
     """Left open, the connections bring the process down with an abort, which hides its own exit code and words."""
     done = []
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr(ranks_module, "_met", lambda world, timeout: Ranks(0, world))
+    monkeypatch.setattr(ranks_module, "_connect", lambda world, timeout: Ranks(0, world))
     monkeypatch.setattr(ranks_module.dist, "is_initialized", lambda: True)
     monkeypatch.setattr(ranks_module.dist, "destroy_process_group", lambda: done.append("hung up"))
     with pytest.raises(InvalidOption), joined(1.0):
@@ -253,10 +253,12 @@ def test_differences_are_named():
     other = {"graphs": {"fingerprint": "a"}, "settings": {"width": 9, "seed": 0}}
     for rank, own in enumerate((facts, other)):
         with pytest.raises(RanksFailed, match="different settings: rank 0 has width 8, rank 1 has width 9") as refused:
-            rank_of(rank, lambda value: json.loads(json.dumps([facts, other]))).same(own, {"settings": "say the same"})
+            rank_of(rank, lambda value: json.loads(json.dumps([facts, other]))).check_same(
+                own, {"settings": "say the same"}
+            )
         assert refused.value.hint == "say the same" and f"rank {rank} of 2" in str(refused.value)
-    rank_of(0, lambda value: [value, value]).same(facts, {})
-    ALONE.same(facts, {})
+    rank_of(0, lambda value: [value, value]).check_same(facts, {})
+    ALONE.check_same(facts, {})
 
 
 def test_what_fails_on_one_rank_fails_on_all():
@@ -297,7 +299,7 @@ def test_ranks_share_the_triples_and_mine_their_own_walks(graph_folder, settings
     model.encode = lambda queries: seen.append(queries) or type(model).encode(model, queries)
     config = settings_of(epochs=1, paths=41, dags=40, triple_answers=1, hide_share=0.0, reveal_share=0.0)
     for rank in range(world):
-        encoded, batches = Stream(graph, model, config, ranks=Ranks(rank, world))._own(0)
+        encoded, batches = Stream(graph, model, config, ranks=Ranks(rank, world)).own_batches(0)
         assert max(len(rows) * encoded.sizes[rows[0]] for rows in batches) <= config.batch_tokens // world
     triples = [set(map(tuple, of_kind(queries, "triple"))) for queries in seen]
     assert sum(map(len, triples)) == len(set.union(*triples)) == len(graph.triples)

@@ -22,7 +22,6 @@ from biqe.graph import folder as graphs
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import difference
 from biqe.train import checkpoint, loop, session
-from biqe.train.checkpoint import Place
 from biqe.train.config import TrainConfig
 from biqe.train.run import Run
 
@@ -199,18 +198,18 @@ def test_a_validation_that_was_due_when_the_run_was_stopped_is_not_late(
 
     config = settings_of(epochs=2)
     session.start(str(graph_folder), tmp_path / "whole", train_config=config, model_options=tiny, listener=quiet)
-    expected, step = validations(tmp_path / "whole"), loop._step
+    expected, take_step = validations(tmp_path / "whole"), loop.take_step
 
-    def stopped(model, batch, optimizer, average, config, place, *more):
-        if place.step == expected[0][0] - 1:
+    def stopped(processes, batch, optimizer, average, config, step, fraction):
+        if step == expected[0][0] - 1:
             signal.raise_signal(signal.SIGINT)
-        return step(model, batch, optimizer, average, config, place, *more)
+        return take_step(processes, batch, optimizer, average, config, step, fraction)
 
-    monkeypatch.setattr(loop, "_step", stopped)
+    monkeypatch.setattr(loop, "take_step", stopped)
     run = tmp_path / "run"
     result = session.start(str(graph_folder), run, train_config=config, model_options=tiny, listener=quiet)
     assert result.reason == "interrupted" and result.place.step == expected[0][0] and not validations(run)
-    monkeypatch.setattr(loop, "_step", step)
+    monkeypatch.setattr(loop, "take_step", take_step)
     session.resume(run, listener=quiet)
     assert validations(run) == expected
 
@@ -332,22 +331,25 @@ def test_a_wrong_option_leaves_nothing_behind(graph_folder, tmp_path, quiet, set
 
 
 @pytest.fixture
-def train_only(graph_folder, tmp_path):
-    """The town without a validation split."""
+def small_graph(graph_folder, tmp_path):
+    """39 triples of the town, and no validation split: too few to hold any out."""
     splits = graphs.load(graph_folder)
-    graphs.save(Splits(splits.vocabulary, splits.train), tmp_path / "g")
+    graphs.save(Splits(splits.vocabulary, splits.train[:39]), tmp_path / "g")
     return tmp_path / "g"
 
 
-def test_a_graph_without_validation_keeps_the_last_weights_and_says_so(train_only, tmp_path, quiet, settings_of, tiny):
+def test_a_graph_too_small_to_validate_keeps_the_last_weights_and_says_so(
+    small_graph, tmp_path, quiet, settings_of, tiny
+):
     notes = []
     config = settings_of(epochs=2, patience=1, average=0.0)
     out = tmp_path / "run"
     result = session.start(
-        str(train_only), out, train_config=config, model_options=tiny, listener=quiet, note=notes.append
+        str(small_graph), out, train_config=config, model_options=tiny, listener=quiet, note=notes.append
     )
     assert (result.reason, result.validated, result.metrics, quiet.validations) == ("finished", False, {}, [])
-    assert len(notes) == 1 and "no validation split" in notes[0] and "--split" in notes[0]
+    assert len(notes) == 1 and "none of its 39 training triples can be held out" in notes[0]
+    assert Run.open(out).record["held_out"] is None and not (out / "held_out.npy").exists()
     events = Run.open(out).trace()
     assert sum(event["event"] == "kept" for event in events) == 4, "as often as it would have been validated"
     last, kept = final_state(out), load_file(out / "model" / "weights.safetensors")
@@ -356,13 +358,13 @@ def test_a_graph_without_validation_keeps_the_last_weights_and_says_so(train_onl
     assert "circle" not in (out / "run.svg").read_text()
 
 
-def test_the_command_trains_without_validation(train_only, tmp_path, capsys):
-    words = ["train", train_only, "--out", tmp_path / "run", *ARGUMENTS, "--json"]
+def test_the_command_trains_without_validation(small_graph, tmp_path, capsys):
+    words = ["train", small_graph, "--out", tmp_path / "run", *ARGUMENTS, "--json"]
     assert main([str(word) for word in words]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["best"] is None
-    assert "note: the graph has no validation split" in err
-    assert main(["ask", str(tmp_path / "run"), "SELECT ?t WHERE { :street3 :in ?t }"]) == 0
+    assert "note: the graph has no validation triples" in err
+    assert main(["ask", str(tmp_path / "run"), "SELECT ?t WHERE { :town0 :next ?t }"]) == 0
 
 
 def test_a_refused_run_can_be_asked_for_again(graph_folder, tmp_path, quiet, settings_of, tiny, monkeypatch):
@@ -497,7 +499,7 @@ def test_the_command_refuses_bad_words(tmp_path):
 
 
 def test_the_processor_clock_counts_work_and_not_waiting():
-    wall, processor = loop._Clock(Place(seconds=5.0), "wall"), loop._Clock(Place(seconds=5.0), "processor")
+    wall, processor = (loop.Clock(TrainConfig(epochs=1, clock=kind), used=5.0) for kind in ("wall", "processor"))
     time.sleep(0.5)
     assert wall.seconds() >= 5.5 and processor.seconds() < 5.4
     begun = time.thread_time()

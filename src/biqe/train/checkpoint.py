@@ -1,8 +1,8 @@
-"""The whole state of a run in one file that is written whole or not at all.
+"""Checkpoints: the whole state of a run in a safetensors file, or in a folder if the entities are split over ranks.
 
-A checkpoint holds weights, their running average, the optimiser's moments, the random state and the place in
-the stream. It is a safetensors file: loading it executes nothing. The last two are kept; a file takes its name
-only after it is synced to disk, so that a kill at any moment leaves the one before it.
+A checkpoint holds the weights, their running average, the optimiser's moments, the random state and the place in the
+stream. Loading it executes no code. The newest two are kept. A checkpoint gets its name only after it is synced to
+disk, so that a kill at any moment leaves the one before it intact.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from biqe.models._contract import QueryModel
 from biqe.models._sharded import SplitTable
 from biqe.models.store import read_tensors, write_tensors
 from biqe.train import split_checkpoint
+from biqe.train.optimizers import FADED
 from biqe.train.ranks import Ranks
-from biqe.train.split_checkpoint import FADED
 
 KEPT = 2
 
 
 @dataclass
 class Place:
-    """Where a run stands."""
+    """How far a run has come."""
 
     epoch: int = 0
     batch: int = 0
@@ -39,7 +39,6 @@ class Place:
     seconds: float = 0.0
     """Time used, over all parts of the run."""
     validations: int = 0
-    """Validations done."""
     best: float = -1.0
     """Best validation so far."""
     since_best: int = 0
@@ -55,7 +54,7 @@ def save(
     average: dict[str, torch.Tensor],
     optimizer: torch.optim.Optimizer,
 ) -> Path:
-    """Write the state; the name carries the step."""
+    """Write the state to a new file of ``folder``, named after the step."""
     tensors = _tensors(model, average, optimizer)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{place.step:09d}.safetensors"
@@ -66,7 +65,7 @@ def save(
             f"cannot write checkpoint {path}: {error.strerror or error}",
             hint="free some space, then continue with --resume; the checkpoint before it is whole",
         ) from error
-    _forget_old(folder)
+    _remove_old(folder)
     return path
 
 
@@ -79,10 +78,10 @@ def save_split(
     table: SplitTable,
     ranks: Ranks,
 ) -> None:
-    """Write the state of a model that is split over ``ranks``, on all of them at once, as a folder."""
+    """Write the state of a model that is split over ``ranks`` as a folder. Called on all ranks at once."""
     split_checkpoint.save(folder, asdict(place), _tensors(model, average, optimizer), table, ranks)
     if ranks.first:
-        _forget_old(folder)
+        _remove_old(folder)
 
 
 def _tensors(
@@ -102,28 +101,28 @@ def _saved(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*"), key=lambda path: path.name.partition(".")[0])
 
 
-def _removed(path: Path) -> None:
+def _remove(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
 
-def _forget_old(folder: Path) -> None:
+def _remove_old(folder: Path) -> None:
     for old in _saved(folder)[:-KEPT]:
-        _removed(old)
+        _remove(old)
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest checkpoint, or None. Leftovers of a write that was cut short are removed."""
+    """The newest checkpoint, or None. Leftovers of interrupted writes are removed."""
     for partial in folder.glob(".step-*.partial"):
-        _removed(partial)
+        _remove(partial)
     saved = _saved(folder)
     return saved[-1] if saved else None
 
 
 def newest(folder: Path, ranks: Ranks) -> Path | None:
-    """The checkpoint that rank 0 sees as the latest, on every rank."""
+    """On every rank, the checkpoint that rank 0 finds to be the latest."""
 
     def name() -> str | None:
         found = latest(folder)
@@ -147,10 +146,10 @@ def read_place(path: Path) -> Place:
 def load(
     path: Path, model: QueryModel, optimizer: torch.optim.Optimizer, table: SplitTable | None = None
 ) -> tuple[Place, dict[str, torch.Tensor]]:
-    """Put the state back into ``model``, ``optimizer`` and the random generator; the place and the average.
+    """Restore ``model``, ``optimizer`` and the random generator; returns the place and the average.
 
-    With ``table``, the model holds some rows of its entities only, and gets these, whether the checkpoint was written
-    by as many ranks, by others, or by one.
+    With ``table``, the model holds only this rank's rows of its entities. It gets them from a checkpoint of any number
+    of ranks.
     """
     place = read_place(path)
     tensors = split_checkpoint.read(path, table) if path.is_dir() else read_tensors(path)
@@ -164,8 +163,8 @@ def load(
                 moments.setdefault(moment, {})[owner] = tensor
             elif kind in parts:
                 parts[kind][name] = tensor
-        model.load_state_dict(_own_rows(model.renamed(parts["model"]), table))
-        moments = {moment: _own_rows(model.renamed(owners), table) for moment, owners in moments.items()}
+        model.load_state_dict(_own_rows(parts["model"], table))
+        moments = {moment: _own_rows(owners, table) for moment, owners in moments.items()}
         for name, parameter in model.named_parameters():
             found = {moment: owners[name] for moment, owners in moments.items() if name in owners}
             if found:
@@ -173,17 +172,17 @@ def load(
         torch.set_rng_state(tensors["random"])
     except (KeyError, RuntimeError) as error:
         raise UnreadableFile(f"{path} is not a checkpoint of this run: {error}") from error
-    return place, _own_rows(model.renamed(parts["average"]), table)
+    return place, _own_rows(parts["average"], table)
 
 
 def _own_rows(tensors: dict[str, torch.Tensor], table: SplitTable | None) -> dict[str, torch.Tensor]:
-    """``tensors`` by the names of weights, with this rank's rows of those that are split and still whole."""
+    """``tensors`` by weight; of split weights that are still whole, only this rank's rows."""
     if table is None:
         return tensors
     rows = table.rows
     return {
         name: rows.of(tensor)
-        if name.removeprefix(FADED) in table.names and tensor.dim() and len(tensor) == rows.count
+        if name.removeprefix(f"{FADED}.") in table.names and tensor.dim() and len(tensor) == rows.count
         else tensor
         for name, tensor in tensors.items()
     }

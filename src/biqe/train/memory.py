@@ -1,4 +1,4 @@
-"""What the C allocator does with freed memory, and how much of it the process holds.
+"""What the C allocator does with freed memory, and how much memory the process holds.
 
 A training step frees and asks again for the same large blocks. glibc gives such blocks back to the system and
 has them faulted in page by page the next time, which costs more than many of the computations on them. Telling
@@ -31,18 +31,21 @@ def keep_freed_memory() -> bool:
     )
 
 
-class Fragments:
-    """Gives free pages back when they have become many. Kept blocks of many sizes leave gaps that fit nothing;
-    returning them after every step would fault them in again in the next, so they are let grow up to a bound."""
+class FreedMemory:
+    """Returns free pages to the system once the process has grown by ``ROOM`` bytes.
+
+    Kept blocks of many sizes leave gaps that nothing fits into. Returning them after every step would have them faulted
+    in again in the next.
+    """
 
     ROOM = 832 << 20
-    """How much the process may grow beyond what it held after the last release."""
+    """How many bytes the process may grow beyond its size after the last release."""
 
     def __init__(self) -> None:
         self._ceiling = resident_bytes() + self.ROOM
 
     def stepped(self) -> None:
-        """A step is over: release if the process has outgrown its bound."""
+        """After a step: release if the process has grown too much."""
         if resident_bytes() > self._ceiling:
             self.release()
 
@@ -57,7 +60,7 @@ class Fragments:
 
 
 def resident_bytes() -> int:
-    """Resident size of this process now; 0 where the system does not tell."""
+    """Resident size of this process now; 0 if the system does not tell."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, IndexError, ValueError):

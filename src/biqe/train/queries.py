@@ -1,4 +1,4 @@
-"""Queries to learn from: triples, varied targets, questions of a benchmark, and the answers that go with them."""
+"""Training queries made from triples or drawn from a benchmark, with varied targets and with their answers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ BLOCK = 256
 
 
 def some_triples(graph: Graph, most: int, rng: np.random.Generator) -> Graph:
-    """About ``most`` triples of the graph, in blocks as they stand, so that those that ask the same stay together and
-    a graph on disk is read in few places; all of them for 0."""
+    """A random sample of about ``most`` triples; all of them for 0.
+
+    Consecutive triples are taken in blocks, so that triples of one subject stay together and a graph on disk is read in
+    few places.
+    """
     if not 0 < most < len(graph.triples):
         return graph
     length = min(BLOCK, most)
@@ -30,14 +33,14 @@ def some_triples(graph: Graph, most: int, rng: np.random.Generator) -> Graph:
 
 
 def triple_queries(graph: Graph, rng: np.random.Generator, inverse_share: float = 0.0, together: int = 1) -> QuerySet:
-    """Every triple as a query for its tail; a share of them turned round, as a query for its head. ``together``: see
-    ``_asked_together``."""
+    """Every triple as a query for its tail; a random share of them inverted, as a query for its head. Up to
+    ``together`` triples with the same source and relation make one query (see ``_grouped``)."""
     triples = graph.triples
     source, relation, tail = triples[:, 0].copy(), triples[:, 1].copy(), triples[:, 2].copy()
-    turned = np.flatnonzero(rng.random(len(triples)) < inverse_share)
-    source[turned], tail[turned] = triples[turned, 2], triples[turned, 0]
-    relation[turned] += graph.relation_count
-    return _asked_together(source, relation, tail, rng, together)
+    inverted = np.flatnonzero(rng.random(len(triples)) < inverse_share)
+    source[inverted], tail[inverted] = triples[inverted, 2], triples[inverted, 0]
+    relation[inverted] += graph.relation_count
+    return _grouped(source, relation, tail, rng, together)
 
 
 def gold_as_answers(queries: QuerySet) -> QuerySet:
@@ -47,30 +50,30 @@ def gold_as_answers(queries: QuerySet) -> QuerySet:
 
 
 def both_directions(graph: Graph, rng: np.random.Generator, together: int = 1) -> QuerySet:
-    """Every triple twice: as a query for its tail and, turned round, for its head. ``together``: see
-    ``_asked_together``."""
+    """Every triple twice: as a query for its tail and, inverted, for its head. ``together`` as in
+    ``triple_queries``."""
     triples = graph.triples
     source = np.concatenate([triples[:, 0], triples[:, 2]])
     relation = np.concatenate([triples[:, 1], triples[:, 1] + graph.relation_count])
     tail = np.concatenate([triples[:, 2], triples[:, 0]])
-    return _asked_together(source, relation, tail, rng, together)
+    return _grouped(source, relation, tail, rng, together)
 
 
 def every_question(graph: Graph) -> QuerySet:
-    """Each question that a triple answers, from either end, once, however many answers it has; its gold entity is the
-    first of them."""
+    """Each distinct (source, relation) of the graph, inverse relations included, as one query; its gold entity is its
+    first answer."""
     twice = both_directions(graph, np.random.default_rng(0))
     source, relation = twice.nodes[::2], twice.edges[:, 1]
     kept = np.unique(source.astype(np.int64) * (2 * graph.relation_count) + relation, return_index=True)[1]
     return twice.take(kept)
 
 
-def _asked_together(
+def _grouped(
     source: NDArray[np.int32], relation: NDArray[np.int32], tail: NDArray[np.int32], rng: np.random.Generator, most: int
 ) -> QuerySet:
-    """The triples as queries for their tails. With ``most`` above 1, triples that ask the same are one query with up to
-    so many answers, dealt at random; a question with more is asked several times. So the same is learnt in fewer
-    passes, and a question with many answers still weighs more than one with few."""
+    """The triples as queries for their tails. Up to ``most`` triples with the same source and relation, grouped at
+    random, make one query with several answers. So an epoch has fewer queries, while questions with many answers still
+    count more than those with few."""
     if most == 1:
         return _single_edges(source, relation, tail)
     question = source.astype(np.int64) * (int(relation.max(initial=0)) + 1) + relation
@@ -103,9 +106,9 @@ def _single_edges(source: NDArray[np.int32], relation: NDArray[np.int32], tail: 
 
 
 def vary_targets(queries: QuerySet, rng: np.random.Generator, hide_share: float, reveal_share: float) -> QuerySet:
-    """The queries with some of their targets hidden, in a share of them, and some revealed, in another share.
+    """The queries, with targets made existential in a share ``hide_share`` of them, and given in ``reveal_share``.
 
-    A query changed so loses each of its targets with probability one half, but always keeps one.
+    A changed query loses each of its targets with probability one half, but always keeps one.
     """
     if hide_share == 0.0 and reveal_share == 0.0:
         return queries
@@ -125,7 +128,7 @@ def vary_targets(queries: QuerySet, rng: np.random.Generator, hide_share: float,
 
 
 def sample_questions(questions: ShapedQueries, count: int, rng: np.random.Generator) -> QuerySet:
-    """About ``count`` of the questions, as many of each shape, as one query set. Each row of a union counts."""
+    """About ``count`` of the questions, equally many of each shape, as one query set."""
     present = np.unique(questions.shape)
     share = max(1, count // len(present))
     taken = []
@@ -136,10 +139,10 @@ def sample_questions(questions: ShapedQueries, count: int, rng: np.random.Genera
 
 
 def attach_answers(graph: Graph, queries: QuerySet, *, most: int, rng: np.random.Generator, threads: int) -> QuerySet:
-    """The queries with all answers that ``graph`` has for each target, at most ``most`` of them (0: all) spread
-    evenly at random over the sorted set; targets without a gold entity get one of their answers as gold.
+    """The queries with the answers of each target in ``graph``: at most ``most``, sampled evenly, or all of them for 0.
 
-    Queries with a target that has no answer in the graph are left out: there is nothing to learn from them.
+    Targets without a gold entity get one of their answers as gold. Queries with a target that has no answer in the
+    graph are left out.
     """
     answers = answer_sets(graph, queries, threads=threads)
     lengths = np.diff(answers.offsets)
@@ -160,8 +163,8 @@ def attach_answers(graph: Graph, queries: QuerySet, *, most: int, rng: np.random
 
 
 def _thinned(answers: AnswerSets, most: int, rng: np.random.Generator) -> AnswerSets:
-    """At most ``most`` members of each set: of a longer one, every stretch-th from a random start, so that each
-    member is as likely as any other."""
+    """At most ``most`` members of each set. From a longer set, members at equal distances from a random start are taken,
+    so that each is equally likely."""
     lengths = np.diff(answers.offsets)
     kept = np.minimum(lengths, most)
     offsets = np.zeros(len(kept) + 1, np.int64)

@@ -1,13 +1,13 @@
-"""The processes that train one model together: how they meet, what they tell each other, and how they fail.
+"""The ranks of a run: processes that train one model together. How they meet, communicate and fail.
 
     torchrun --nproc-per-node 4 -m biqe train ...     starts the processes and tells each its rank
-    joined(...)                                       waits until all are there; alone where there is one
-    ranks.all_or_none(work)                           what fails on one rank fails on every rank, with its reason
-    ranks.from_first(work)                            rank 0 does it, all know the result
-    ranks.same(facts)                                 refuses ranks that see different graphs, settings or programs
+    joined(...)                                       connects them; returns at once for a single process
+    ranks.all_or_none(work)                           runs work on every rank; an error on one is raised on all
+    ranks.from_first(work)                            runs work on rank 0; all get the result
+    ranks.check_same(facts)                           refuses ranks with different graphs, settings or programs
 
-Messages are JSON. Every exchange has a time-out, so that a rank that is gone or stuck ends the others with an error
-that says so, and never with a wait without end.
+Messages are JSON. Every exchange has a timeout, so that a rank that is gone or stuck ends the others with an error
+instead of blocking them.
 """
 
 from __future__ import annotations
@@ -32,23 +32,7 @@ from biqe.models._sharded import all_gather
 T = TypeVar("T")
 
 LOST = ("gloo", "connection closed", "connection reset", "connection refused", "timed out", "broken pipe", "tcpstore")
-"""Words by which a failed exchange is told from any other error of torch."""
-
-
-@dataclass(frozen=True)
-class Pulse:
-    """What all ranks know before a step."""
-
-    share: float
-    """This rank's part of the predictions of the step."""
-    queries: int
-    """Of all ranks."""
-    seconds: float
-    """Time used, by the clock of rank 0."""
-    stop: bool
-    """Whether any rank was asked to stop."""
-    save: bool
-    """Whether rank 0 finds that a checkpoint is due."""
+"""Words that tell a failed exchange from other errors of torch."""
 
 
 @dataclass(frozen=True)
@@ -64,50 +48,41 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that writes the run folder and shows the run."""
+        """Whether this is rank 0, which writes the run folder and shows the run."""
         return self.rank == 0
 
     @property
     def several(self) -> bool:
-        """Whether there are others to talk to."""
+        """Whether there is more than one rank."""
         return self.world > 1
 
-    def everyones(self, value: Any) -> list[Any]:
-        """What each rank says, in their order. Values are JSON."""
+    def gather(self, value: Any) -> list[Any]:
+        """The ``value`` of each rank, in order of rank. Values are JSON."""
         if not self.several:
             return [value]
-        said = json.dumps(value).encode()
-        lengths = self.table([len(said)])
+        text = json.dumps(value).encode()
+        lengths = self.gather_numbers([len(text)])
         longest = int(max(row[0] for row in lengths))
         padded = torch.zeros(longest, dtype=torch.uint8)
-        padded[: len(said)] = torch.frombuffer(bytearray(said), dtype=torch.uint8)
-        heard = padded.new_empty(self.world * longest)
-        with exchange("gathering what the ranks say"):
-            all_gather(heard, padded)
-        parts = heard.view(self.world, longest)
+        padded[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        gathered = padded.new_empty(self.world * longest)
+        with exchange("exchanging messages"):
+            all_gather(gathered, padded)
+        parts = gathered.view(self.world, longest)
         return [json.loads(bytes(part[: int(row[0])].tolist())) for part, row in zip(parts, lengths, strict=True)]
 
-    def table(self, numbers: Sequence[float]) -> list[list[float]]:
-        """Numbers of each rank, as many on each, in their order."""
+    def gather_numbers(self, numbers: Sequence[float]) -> list[list[float]]:
+        """The ``numbers`` of each rank, in order of rank; all ranks give equally many."""
         if not self.several:
             return [list(map(float, numbers))]
         own = torch.tensor(numbers, dtype=torch.float64)
-        heard = own.new_empty(self.world * len(own))
-        with exchange("gathering numbers of the ranks"):
-            all_gather(heard, own)
-        return heard.view(self.world, -1).tolist()
-
-    def pulse(self, *, predictions: int, queries: int, seconds: float, stop: bool, save: bool) -> Pulse:
-        """What all ranks know before a step; one exchange for all of it."""
-        if not self.several:
-            return Pulse(1.0, queries, seconds, stop, save)
-        said = self.table([predictions, queries, seconds, stop, save])
-        share = predictions / max(1.0, sum(row[0] for row in said))
-        return Pulse(share, int(sum(row[1] for row in said)), said[0][2], any(row[3] for row in said), said[0][4] > 0)
+        gathered = own.new_empty(self.world * len(own))
+        with exchange("exchanging numbers"):
+            all_gather(gathered, own)
+        return gathered.view(self.world, -1).tolist()
 
     def all_or_none(self, work: Callable[[], T]) -> T:
-        """``work`` on every rank. Where it fails on one, it fails on all: there with its own error, elsewhere with an
-        error that repeats it."""
+        """Run ``work`` on every rank. An error on one rank is raised on all; the others repeat its message."""
         if not self.several:
             return work()
         failed: BiqeError | None = None
@@ -116,16 +91,16 @@ class Ranks:
             done.append(work())
         except BiqeError as error:
             failed = error
-        told = self.everyones(None if failed is None else _told(failed))
+        errors = self.gather(None if failed is None else _as_message(failed))
         if failed is not None:
             raise failed
-        for rank, message in enumerate(told):
-            if message is not None:
-                raise _repeated(rank, message)
+        for rank, error in enumerate(errors):
+            if error is not None:
+                raise _repeated(rank, error)
         return done[0]
 
     def from_first(self, work: Callable[[], T]) -> T:
-        """What ``work`` gives on rank 0, on every rank; or its error. The value is JSON."""
+        """Run ``work`` on rank 0 and give every rank its result, which is JSON, or its error."""
         if not self.several:
             return work()
         message: dict[str, Any] | None = None
@@ -134,19 +109,19 @@ class Ranks:
             try:
                 message = {"value": work()}
             except BiqeError as error:
-                failed, message = error, {"error": _told(error)}
-        said = self.everyones(message)[0]
+                failed, message = error, {"error": _as_message(error)}
+        said = self.gather(message)[0]
         if failed is not None:
             raise failed
         if "error" in said:
             raise _repeated(0, said["error"])
         return said["value"]  # type: ignore[no-any-return]
 
-    def same(self, facts: Mapping[str, Mapping[str, Any]], hints: Mapping[str, str]) -> None:
-        """Refuse, on every rank, ranks that differ in one of ``facts``. ``hints`` say what to do about each."""
+    def check_same(self, facts: Mapping[str, Mapping[str, Any]], hints: Mapping[str, str]) -> None:
+        """RanksFailed on every rank if they differ in one of ``facts``. ``hints`` say what to do about each."""
         if not self.several:
             return
-        said = self.everyones(facts)
+        said = self.gather(facts)
         for name in facts:
             for rank, other in enumerate(said):
                 ours, theirs = said[0][name], other[name]
@@ -165,24 +140,24 @@ ALONE = Ranks()
 
 @contextmanager
 def joined(timeout: float) -> Iterator[Ranks]:
-    """This process among those that torchrun started, once all are there; ``ALONE`` where nobody started several.
+    """This process among those that torchrun started, once all are connected; ``ALONE`` without torchrun.
 
-    ``timeout`` is in seconds, for the meeting and for every exchange after it.
+    ``timeout`` is in seconds, for connecting and for every exchange after that.
     """
     world = _number("WORLD_SIZE", 1)
     if world == 1:
         yield ALONE
         return
     try:
-        yield _met(world, timeout)
+        yield _connect(world, timeout)
     finally:
-        # After an error, too: the others, who may wait for us in some exchange, notice that we have hung up, and a
-        # process that ends with its connections open is torn down by the system's abort, which hides its error.
+        # After an error, too: other ranks that wait in an exchange notice the closed connection. And a process that
+        # ends with open connections is aborted, which hides its own error message.
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
-def _met(world: int, timeout: float) -> Ranks:
+def _connect(world: int, timeout: float) -> Ranks:
     absent = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if absent:
         raise RanksFailed(
@@ -199,8 +174,8 @@ def _met(world: int, timeout: float) -> Ranks:
         store, _, _ = next(rendezvous("env://", timeout=wait))
         store.set_timeout(wait)
         if here == world:
-            # On one machine torchrun keeps its store over restarts, and in it where the dead ranks were to be found.
-            # On several, each round has a store of its own, and machines may count restarts differently.
+            # On one machine torchrun keeps its store over restarts, with the addresses of the dead ranks in it.
+            # On several machines each restart has its own store, and machines may count restarts differently.
             store = dist.PrefixStore(f"attempt-{_number('TORCHELASTIC_RESTART_COUNT', 0)}", store)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=wait)
     except (RuntimeError, ValueError) as error:
@@ -214,7 +189,7 @@ def _met(world: int, timeout: float) -> Ranks:
 
 @contextmanager
 def exchange(doing: str) -> Iterator[None]:
-    """Say in words what has happened when ranks lose each other in the block."""
+    """Turn a lost connection in the block into a RanksFailed that says what was being done."""
     try:
         yield
     except RuntimeError as error:
@@ -230,18 +205,18 @@ def exchange(doing: str) -> Iterator[None]:
 
 
 def restarted() -> bool:
-    """Whether torchrun has started the ranks anew after one of them died."""
+    """Whether torchrun has restarted the ranks after one of them died."""
     return _number("TORCHELASTIC_RESTART_COUNT", 0) > 0
 
 
 def job() -> str | None:
-    """A name of the torchrun job that started this process, the same after its restarts; None without torchrun."""
+    """Id of the torchrun job that started this process, the same after restarts; None without torchrun."""
     given = os.environ.get("TORCHELASTIC_RUN_ID")
     if given is None:
         return None
     if given != "none":
         return given
-    # Without a rendezvous id of the user's, the process that restarts us tells jobs apart.
+    # Without a rendezvous id from the user, the parent process, which does the restarts, identifies the job.
     parent = os.getppid()
     try:
         began = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
@@ -251,7 +226,7 @@ def job() -> str | None:
 
 
 def is_first() -> bool:
-    """Whether this process is the one that shows the run, before the ranks have met."""
+    """Whether this process is rank 0, or alone; may be called before the ranks are connected."""
     return os.environ.get("RANK", "0") == "0" or os.environ.get("WORLD_SIZE", "1") == "1"
 
 
@@ -263,7 +238,7 @@ def _number(name: str, otherwise: int) -> int:
         raise RanksFailed(f"{name} must be a number. Got {text!r}", hint="torchrun sets it for every rank") from None
 
 
-def _told(error: BiqeError) -> dict[str, str | None]:
+def _as_message(error: BiqeError) -> dict[str, str | None]:
     return {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
 
 

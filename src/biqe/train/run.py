@@ -6,8 +6,9 @@
     model/          the best model so far, as a model folder
     reports/        what `biqe evaluate` found
     run.svg         the run drawn
+    held_out.npy    facts that are held out of training to validate on, where the graph has too few
     graph/          a copy of a live graph, as it was when the run began
-    links/          the run of the link predictor that this one began with, where it trained its own
+    links/          the run of the link predictor that this one began with, if it trained its own
 
 A lock keeps two processes from training in one folder.
 """
@@ -30,20 +31,22 @@ from pathlib import Path
 from typing import Any
 
 from biqe.errors import RunFailed, UnreadableFile
+from biqe.graph.triples import Triples
 from biqe.models.store import write_whole
+from biqe.train import held_out as held_out_file
 from biqe.train.config import TrainConfig
 
 FORMAT = "biqe-run"
 VERSION = 1
 GRAPH = "graph"
-"""Folder of a run that holds a copy of its graph, where the graph itself goes on changing."""
+"""Folder of a run with a copy of its graph, if that is a live graph, which goes on changing."""
 
 
 class Run:
     """A run folder, open for reading and writing."""
 
     def __init__(self, folder: str | os.PathLike[str], record: dict[str, Any], *, writes: bool = True) -> None:
-        """``writes``: whether this process keeps the trace; of several ranks, one does."""
+        """``writes``: whether this process writes the trace; of several ranks, only rank 0 does."""
         self.folder = Path(folder)
         self.record = record
         self._writes = writes
@@ -74,12 +77,13 @@ class Run:
         train: TrainConfig,
         graph: dict[str, Any],
         query_set: dict[str, Any] | None,
+        held_out: Triples | None = None,
         start_from: str | None = None,
         continues: str | None = None,
         job: str | None = None,
     ) -> Run:
-        """A new run; a folder that holds anything but a graph for it is refused. ``job`` names the torchrun job that
-        started it."""
+        """A new run in ``folder``, which must be empty, but may hold the run's graph. ``held_out`` are the triples to
+        validate on; ``job`` is the torchrun job that started the run."""
         path = Path(folder)
         check_free(path)
         record = {
@@ -90,6 +94,7 @@ class Run:
             "train": asdict(train),
             "graph": graph,
             "set": query_set,
+            "held_out": None if held_out is None else len(held_out),
             "start_from": start_from,
             "continues": continues,
             "job": job,
@@ -100,6 +105,8 @@ class Run:
         }
         try:
             path.mkdir(parents=True, exist_ok=True)
+            if held_out is not None:
+                held_out_file.save(path, held_out)
             write_whole(path / "run.json", json.dumps(record, indent=2) + "\n")
         except OSError as error:
             raise RunFailed(f"cannot write to {path}: {error.strerror or error}") from error
@@ -127,17 +134,17 @@ class Run:
         return cls(folder, record)
 
     def discard(self) -> None:
-        """Take a run away that was refused before it had anything to go on from, so that it can be asked for anew."""
+        """Remove a run that was refused before it trained anything, so that the same command can be given again."""
         if any((self.folder / name).exists() for name in ("checkpoints", "model", "links")):
             return
-        for name in ("run.json", "trace.jsonl", ".lock"):
+        for name in ("run.json", "trace.jsonl", held_out_file.FILE, ".lock"):
             (self.folder / name).unlink(missing_ok=True)
-        with suppress(OSError):  # a copy of a live graph may lie there
+        with suppress(OSError):  # the folder may hold a copy of a live graph
             self.folder.rmdir()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run's lock; RunFailed where another process has it. The system frees it when we die."""
+        """Hold the run's lock; RunFailed if another process has it. The system frees it when the process ends."""
         with open(self.folder / ".lock", "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -162,7 +169,7 @@ class Run:
             ) from error
 
     def trace(self) -> list[dict[str, Any]]:
-        """Events in order. A last line cut short by a kill is left out."""
+        """Events in order. A last line that a kill has cut short is left out."""
         path = self.folder / "trace.jsonl"
         if not path.exists():
             return []
@@ -178,7 +185,7 @@ class Run:
 
 
 def check_free(folder: Path) -> None:
-    """RunFailed unless a new run may be made in ``folder``. A graph for it may lie there already."""
+    """RunFailed unless a new run may be made in ``folder``, which may hold a graph for it."""
     if folder.exists() and (not folder.is_dir() or any(entry.name != GRAPH for entry in folder.iterdir())):
         hint = f"continue it with: biqe train --resume {folder}" if is_run_folder(folder) else "choose another --out"
         raise RunFailed(f"{folder} exists and is not empty; nothing was overwritten", hint=hint)
@@ -194,7 +201,7 @@ def is_run_folder(folder: str | os.PathLike[str]) -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what decides a result."""
+    """Versions of Python and of the packages that a result depends on."""
     found = {"python": platform.python_version()}
     for package in ("biqe", "torch", "numpy", "numba"):
         try:
@@ -205,7 +212,7 @@ def versions() -> dict[str, str]:
 
 
 def source_fingerprint() -> str:
-    """Sixteen hex digits that two installations share if the program's own files are the same."""
+    """Sixteen hex digits over the program's own files: the same on two machines if the program is the same."""
     here = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
     for path in sorted(here.rglob("*.py")):
@@ -214,7 +221,7 @@ def source_fingerprint() -> str:
 
 
 def git_state() -> dict[str, Any] | None:
-    """Commit of the checkout that this program runs from, and whether it has changes; None outside one."""
+    """Commit of the git checkout that this program runs from, and whether it has changes; None outside of git."""
 
     def git(*words: str) -> str:
         here = Path(__file__).parent

@@ -1,9 +1,9 @@
-"""From a graph, a query set and settings to a trained run; and from a stopped run to its end.
+"""Start, continue and resume runs: from a graph, queries and settings to a trained model in a run folder.
 
-settings(model, ...)  ->  TrainConfig: the model's own defaults under what the user asks for
-start(...)            ->  run folder  ->  train  ->  model folder
-settings_of(run, ...) ->  likewise, under what the run had; start(..., continues=run) goes on from its model
-resume(run)           ->  the same graph, set and settings, checked by fingerprint  ->  train
+settings(model, ...)  ->  TrainConfig: the model's own defaults, changed by what the user asks for
+start(...)            ->  a new run; with continues=RUN it begins with the weights of another run
+settings_of(run, ...) ->  model and settings of a run that is to be continued
+resume(run)           ->  the rest of a stopped run, on the same graph, queries and settings
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,49 +27,64 @@ from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.models import _catalogue, store
 from biqe.models._contract import QueryModel
-from biqe.models._sharded import split
 from biqe.models._warm_start import take_over
 from biqe.query.queryset import QuerySet
-from biqe.train import checkpoint, links_first
+from biqe.train import checkpoint, held_out, links_first
 from biqe.train.config import TrainConfig
 from biqe.train.loop import Listener, Result, train
-from biqe.train.material import Material, open_material
 from biqe.train.memory import keep_freed_memory
 from biqe.train.plot import draw
-from biqe.train.ranks import Ranks, exchange, job, joined, restarted
+from biqe.train.processes import processes_of
+from biqe.train.ranks import Ranks, job, joined, restarted
 from biqe.train.run import Run, is_run_folder, source_fingerprint, versions
 from biqe.train.stream import Stream
-from biqe.train.validation import NOT_VALIDATED, Validate, validation
+from biqe.train.training_data import TrainingData, Validation, open_training_data, validation
 
 SAMPLED_FROM = 100_000
-"""Entities from which softmax=auto samples."""
+"""Number of entities from which softmax=auto samples."""
+
+Note = Callable[[str], None]
+"""Called with a sentence that the user should read before training begins."""
 
 
 def settings(model: str, **options: Any) -> TrainConfig:
-    """Training settings of a run of ``model``: its own defaults, and ``options`` over them."""
+    """Training settings of ``model``: its own defaults, changed by ``options``."""
     return TrainConfig(**{**_catalogue.class_of(model).train_defaults, **options})
 
 
 def settings_of(origin: str | os.PathLike[str], **options: Any) -> tuple[str, dict[str, Any], TrainConfig]:
-    """Name, options and training settings of a run, or of a model folder, with ``options`` over the latter."""
+    """Model name, model options and training settings of a run or model folder; the latter changed by ``options``."""
     manifest = store.read_manifest(_model_folder(origin))
     own: dict[str, Any] = {}
     if is_run_folder(origin):
-        recorded = Run.open(origin).record["train"]
-        # How long it took, on what, and how many ran it are matters of the new run.
-        own = {name: value for name, value in recorded.items() if name not in _OF_ONE_RUN}
+        # Length, seed, data and processes are decided anew for each run.
+        of_one_run = ("minutes", "links_minutes", "epochs", "seed", "online", "threads", "shard_entities")
+        own = {name: value for name, value in Run.open(origin).record["train"].items() if name not in of_one_run}
     return manifest["model"], dict(manifest["config"]), settings(manifest["model"], **{**own, **options})
 
 
-_OF_ONE_RUN = ("minutes", "links_minutes", "epochs", "seed", "online", "threads", "shard_entities")
-
-
 def default_links_minutes(model: str, graph: str, length: dict[str, float | None]) -> float:
-    """Minutes of a run on ``graph`` that train a link predictor first, where the user gives none."""
+    """Minutes of a run on ``graph`` that train a link predictor first, if the user does not say."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 or (length["minutes"] or 0.0) < links_first.FROM_MINUTES:
         return 0.0
     entities = len(open_graph(graph)[1].vocabulary.entities)
     return links_first.default_minutes(model, entities, length, sampled_from=SAMPLED_FROM)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What a run needs, opened and checked before anything is written."""
+
+    graph: str
+    """Graph folder as the user named it, or ``atlas``."""
+    place: Path
+    whole: Splits
+    """The splits of the graph folder."""
+    splits: Splits
+    """The splits that the run uses: some training triples may be held out."""
+    model: QueryModel
+    data: TrainingData | None
+    validation: Validation
 
 
 def start(
@@ -83,63 +99,63 @@ def start(
     start_from: str | os.PathLike[str] | None = None,
     continues: str | os.PathLike[str] | None = None,
     listener: Listener,
-    note: Callable[[str], None] = lambda text: None,
+    note: Note = lambda text: None,
 ) -> Result:
     """Train ``model`` on ``graph`` (a graph folder, or ``atlas``) in the new run folder ``out``.
 
     ``query_set`` is the folder of a mined set or the name of a benchmark, whose files lie in ``data``. ``start_from``
     is a run or model folder of a link predictor on the same graph, whose embeddings the model begins with.
-    ``continues`` is a run or model folder whose weights the model begins with; its graph may have been smaller.
-    ``note`` is told what the user should know about the run before it begins. A refused run leaves nothing behind.
+    ``continues`` is a run or model folder whose weights the model begins with; its graph may have been smaller. A run
+    that is refused leaves nothing behind.
     """
 
-    def options(splits: Splits) -> dict[str, Any]:
-        given = dict(model_options or {})
-        if not train_config.links_minutes:
-            return given
-        sizes = len(splits.vocabulary.entities), len(splits.vocabulary.relations)
-        return links_first.options(model, given, sizes, (start_from or continues) is not None, ranks)
-
-    def prepare() -> tuple[Path, Splits, QueryModel, Material | None, _Validation]:
-        place, splits = open_graph(graph)
+    def prepare() -> _Prepared:
+        place, whole = open_graph(graph)
+        options = dict(model_options or {})
+        if train_config.links_minutes:
+            sizes = len(whole.vocabulary.entities), len(whole.vocabulary.relations)
+            options = links_first.options(model, options, sizes, (start_from or continues) is not None, ranks)
         torch.manual_seed(train_config.seed)
-        # Built before the folder is made: a wrong option must leave nothing behind.
-        fresh = _build(model, options(splits), splits, start_from, continues)
-        material = None if query_set is None else open_material(query_set, splits, data)
-        if not train_config.online and material is None:
+        fresh = _build(model, options, whole, start_from, continues)
+        opened = None if query_set is None else open_training_data(query_set, whole, data)
+        if not train_config.online and opened is None:
             raise EmptyResult(
                 "fixed training queries need a query set",
                 hint="name one with --set, or leave out --fixed to mine online",
             )
-        return place, splits, fresh, material, _validation(splits, material, train_config, ranks)
+        # The queries of a set were made from all training triples, so none of these can be held out.
+        splits = held_out.held_out(whole, train_config.seed) if opened is None else whole
+        return _Prepared(graph, place, whole, splits, fresh, opened, _validation(splits, opened, train_config, ranks))
 
-    with joined(train_config.rank_timeout) as ranks, ExitStack() as held:
+    with joined(train_config.rank_timeout) as ranks, ExitStack() as locks:
         _set_threads(train_config, ranks)
-        place, splits, fresh, material, judging = ranks.all_or_none(prepare)
-        ranks.same(*_seen(splits, fresh, material, train_config))
+        prepared = ranks.all_or_none(prepare)
+        ranks.check_same(*_shared_facts(prepared, train_config))
 
         def create() -> dict[str, Any]:
             begun = Run.open(out) if job() is not None and is_run_folder(out) else None
-            if begun is not None and begun.record.get("job") == job():  # torchrun has started the ranks again
-                held.enter_context(begun.locked())
+            if begun is not None and begun.record.get("job") == job():  # torchrun has restarted the ranks
+                locks.enter_context(begun.locked())
                 return begun.record
+            triples, opened = held_out.moved(prepared.whole, prepared.splits), prepared.data
             run = Run.create(
                 out,
-                model=fresh.name,
-                model_config=dataclasses.asdict(fresh.config),
+                model=prepared.model.name,
+                model_config=dataclasses.asdict(prepared.model.config),
                 train=train_config,
-                graph={"name": graph, "path": str(place), "fingerprint": splits.fingerprint},
-                query_set=None if material is None else {**material.record, "queries": material.fingerprint},
+                graph={"name": graph, "path": str(prepared.place), "fingerprint": prepared.whole.fingerprint},
+                query_set=None if opened is None else {**opened.record, "queries": opened.fingerprint},
+                held_out=triples if len(triples) else None,
                 start_from=None if start_from is None else str(Path(start_from).resolve()),
                 continues=None if continues is None else str(Path(continues).resolve()),
                 job=job(),
             )
-            held.enter_context(run.locked())
+            locks.enter_context(run.locked())
             return run.record
 
         run = Run(out, ranks.from_first(create), writes=ranks.first)
         try:
-            return _train(run, fresh, splits, material, judging, listener, ranks, note, graph)
+            return _train(run, prepared, listener, ranks, note)
         except RunFailed:
             raise
         except BiqeError:
@@ -153,85 +169,82 @@ def resume(
     *,
     listener: Listener,
     graph: str | None = None,
-    note: Callable[[str], None] = lambda text: None,
+    note: Note = lambda text: None,
 ) -> Result:
-    """Go on with the run in ``folder``. Its graph must be the one it began with."""
-    with joined(_timeout_of(folder)) as ranks, ExitStack() as held:
+    """Train the run in ``folder`` to its end. Its graph must be the one that it began with."""
+    with joined(_timeout_of(folder)) as ranks, ExitStack() as locks:
 
         def lock() -> dict[str, Any]:
             run = Run.open(folder)
-            held.enter_context(run.locked())
+            locks.enter_context(run.locked())
             return run.record
 
         run = Run(folder, ranks.from_first(lock), writes=ranks.first)
-        config, recorded, noted = run.train_config, run.record["graph"], run.record.get("set")
-        _set_threads(config, ranks)
+        _set_threads(run.train_config, ranks)
         newest = checkpoint.newest(run.checkpoints, ranks)
-
-        where = graph or ("atlas" if recorded.get("name") == "atlas" else recorded["path"])
-
-        def prepare() -> tuple[Splits, QueryModel, Material | None, _Validation]:
-            place, splits = open_graph(where)
-            if splits.fingerprint != recorded["fingerprint"]:
-                raise VocabularyMismatch(
-                    f"the graph at {place} is not the one that {folder} was trained on "
-                    f"(fingerprints {splits.fingerprint} and {recorded['fingerprint']})",
-                    hint="a run is resumed on the graph it began with; start a new run for a changed graph",
-                )
-            material = None
-            if noted is not None:
-                name = noted.get("benchmark") or noted["path"]
-                material = open_material(name, splits, noted.get("data"))
-                if noted.get("queries", material.fingerprint) != material.fingerprint:
-                    raise VocabularyMismatch(
-                        f"the query set {name} is not the one that {folder} was trained on "
-                        f"(fingerprints {material.fingerprint} and {noted['queries']})",
-                        hint="a run is resumed on the set it began with; start a new run for a changed set",
-                    )
-            torch.manual_seed(config.seed)
-            # A checkpoint holds what the run began with; without one it begins again.
-            begin = [run.record.get(name) if newest is None else None for name in ("start_from", "continues")]
-            model = _build(run.record["model"], run.record["model_config"], splits, *begin)
-            if newest is not None and checkpoint.read_place(newest).finished and not restarted():
-                raise RunFailed(
-                    f"{folder} has finished; there is nothing to resume",
-                    hint=f"evaluate it with: biqe evaluate {folder} --set SET",
-                )
-            return splits, model, material, _validation(splits, material, config, ranks)
-
-        splits, model, material, judging = ranks.all_or_none(prepare)
-        ranks.same(*_seen(splits, model, material, config))
-        return _train(run, model, splits, material, judging, listener, ranks, note, where)
+        prepared = ranks.all_or_none(lambda: _prepare_again(run, graph, newest, ranks))
+        ranks.check_same(*_shared_facts(prepared, run.train_config))
+        return _train(run, prepared, listener, ranks, note)
 
 
-_Validation = tuple[Validate | None, int]
-"""How a run is validated, and on how many queries."""
+def _prepare_again(run: Run, graph: str | None, newest: Path | None, ranks: Ranks) -> _Prepared:
+    """Open what the run began with, and check that it is still the same. ``newest`` is its newest checkpoint."""
+    config, recorded, query_set = run.train_config, run.record["graph"], run.record.get("set")
+    where = graph or ("atlas" if recorded.get("name") == "atlas" else recorded["path"])
+    place, whole = open_graph(where)
+    if whole.fingerprint != recorded["fingerprint"]:
+        raise VocabularyMismatch(
+            f"the graph at {place} is not the one that {run.folder} was trained on "
+            f"(fingerprints {whole.fingerprint} and {recorded['fingerprint']})",
+            hint="a run is resumed on the graph it began with; start a new run for a changed graph",
+        )
+    data = None
+    if query_set is not None:
+        name = query_set.get("benchmark") or query_set["path"]
+        data = open_training_data(name, whole, query_set.get("data"))
+        if query_set["queries"] != data.fingerprint:
+            raise VocabularyMismatch(
+                f"the query set {name} is not the one that {run.folder} was trained on "
+                f"(fingerprints {data.fingerprint} and {query_set['queries']})",
+                hint="a run is resumed on the set it began with; start a new run for a changed set",
+            )
+    held = run.record.get("held_out")
+    splits = whole if held is None else held_out.load(run.folder, whole, held)
+    torch.manual_seed(config.seed)
+    # A checkpoint replaces the weights that the run began with; without one it begins again.
+    origins = [run.record.get(name) if newest is None else None for name in ("start_from", "continues")]
+    model = _build(run.record["model"], run.record["model_config"], whole, *origins)
+    if newest is not None and checkpoint.read_place(newest).finished and not restarted():
+        raise RunFailed(
+            f"{run.folder} has finished; there is nothing to resume",
+            hint=f"evaluate it with: biqe evaluate {run.folder} --set SET",
+        )
+    return _Prepared(where, place, whole, splits, model, data, _validation(splits, data, config, ranks))
 
 
-def _validation(splits: Splits, material: Material | None, config: TrainConfig, ranks: Ranks) -> _Validation:
-    """How the run is validated; nothing to do on ranks that never are asked to."""
-    return validation(splits, material, config) if ranks.first else (lambda judged: {}, 0)
+def _validation(splits: Splits, data: TrainingData | None, config: TrainConfig, ranks: Ranks) -> Validation:
+    """How the run is validated. Only rank 0 validates, so the others mine no validation queries."""
+    return validation(splits, data, config) if ranks.first else Validation(lambda model: {})
 
 
 def _timeout_of(folder: str | os.PathLike[str]) -> float:
-    """How long the ranks of a run wait for each other; where its record cannot be read, they meet to say so."""
+    """The rank timeout of a run. If its record cannot be read, the ranks still have to connect to say so."""
     try:
         return Run.open(folder).train_config.rank_timeout
     except BiqeError:
         return TrainConfig(epochs=1).rank_timeout
 
 
-def _seen(
-    splits: Splits, model: QueryModel, material: Material | None, config: TrainConfig
-) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """What all ranks must see alike, and what to do where they do not."""
+def _shared_facts(prepared: _Prepared, config: TrainConfig) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """What must be the same on all ranks, and hints for the user where it is not."""
+    model, data = prepared.model, prepared.data
     settings = {"model": model.name, **dataclasses.asdict(model.config), **dataclasses.asdict(config)}
     for own in ("threads", "rank_timeout"):
         del settings[own]
     facts = {
-        "graphs": {"fingerprint": splits.fingerprint},
+        "graphs": {"fingerprint": prepared.splits.fingerprint},
         "settings": settings,
-        "query sets": {} if material is None else {"fingerprint": material.fingerprint},
+        "query sets": {} if data is None else {"fingerprint": data.fingerprint},
         "programs": {**versions(), "source": source_fingerprint()},
     }
     hints = {
@@ -254,8 +267,9 @@ def _build(
     options: Mapping[str, Any],
     splits: Splits,
     start_from: str | os.PathLike[str] | None,
-    continues: str | os.PathLike[str] | None = None,
+    continues: str | os.PathLike[str] | None,
 ) -> QueryModel:
+    """A new model for the graph, with weights taken from another model if the run begins with one."""
     vocabulary = splits.vocabulary
     sizes = len(vocabulary.entities), len(vocabulary.relations)
     if start_from is None:
@@ -277,73 +291,81 @@ def _build(
 
 
 def open_graph(name: str) -> tuple[Path, Splits]:
-    """Where a graph lies, and its splits: ``atlas`` is the embedded one, anything else a graph folder."""
+    """The folder of a graph, and its splits; ``atlas`` is the embedded one."""
     place = atlas.path() if name == "atlas" else Path(name)
     return place.resolve(), graph_folder.load(place)
 
 
-def _train(
-    run: Run,
-    model: QueryModel,
-    splits: Splits,
-    material: Material | None,
-    judging: _Validation,
-    listener: Listener,
-    ranks: Ranks,
-    note: Callable[[str], None],
-    graph: str,
-) -> Result:
-    config = run.train_config
-    validate, held_out = judging
+def _train(run: Run, prepared: _Prepared, listener: Listener, ranks: Ranks, note: Note) -> Result:
+    """Train the link predictor, where the run has one of its own, and then the model."""
+    config, model, whole, splits = run.train_config, prepared.model, prepared.whole, prepared.splits
     newest = checkpoint.newest(run.checkpoints, ranks)
-    if newest is not None and checkpoint.read_place(newest).finished:  # a rank died on the way out, and all came back
+    if newest is not None and checkpoint.read_place(newest).finished:  # a rank died at the very end, and all restarted
         return Result(checkpoint.read_place(newest), "finished")
+    if newest is None:
+        _note_validation(prepared, note)
     if config.links_minutes:
         assert config.minutes is not None
         share = config.links_minutes / config.minutes
         if newest is None:
-            led = _train_links(run, graph, links_first.Part(listener, 0.0, share, of="link predictor"), note)
-            if led is not None and led.reason == "interrupted":
-                return led
+            links = _train_links(run, prepared.graph, links_first.Part(listener, 0.0, share, of="link predictor"), note)
+            if links is not None and links.reason == "interrupted":
+                return links
             model.start_from(store.load(run.links_folder / "model").model)
             torch.manual_seed(config.seed)
         listener = links_first.Part(listener, share, 1.0)
     keep_freed_memory()
     run.log("started", allocator=allocator(), threads=torch.get_num_threads(), ranks=ranks.world)
     model.use_graph(splits["train"])
-    table = None
-    if config.shard_entities and ranks.several:
-        with exchange("splitting the entities"):
-            table = split(model, ranks.rank, ranks.world, config.rank_timeout)
+    processes = processes_of(model, ranks, config)
     if samples(model, config):
         model.sample_softmax(splits["train"], config.negatives)
-    if validate is None:
-        note(NOT_VALIDATED)
 
-    def keep(weights: dict[str, torch.Tensor], facts: dict[str, Any]) -> None:
-        trained = {**facts, "seed": config.seed, "budget": _budget(config), "validation_queries": held_out}
+    def keep(best: QueryModel, facts: dict[str, Any]) -> None:
+        length = {"seed": config.seed, "budget": _budget(config), "validation_queries": prepared.validation.queries}
         store.save(
-            model,
+            best,
             run.model_folder,
-            vocabulary=splits.vocabulary,
-            graph_fingerprint=splits.fingerprint,
-            weights=weights,
-            trained=trained,
+            vocabulary=whole.vocabulary,
+            graph_fingerprint=whole.fingerprint,
+            trained={**facts, **length},
         )
 
-    train_queries = None if material is None else material.train
-    questions = train_queries if isinstance(train_queries, ShapedQueries) else None
-    fixed = train_queries if isinstance(train_queries, QuerySet) else None
-    stream = Stream(splits["train"], model, config, fixed, questions, ranks)
-    result = train(run, model, stream, validate=validate, keep=keep, listener=listener, ranks=ranks, split=table)
+    given = None if prepared.data is None else prepared.data.train
+    stream = Stream(
+        splits["train"],
+        model,
+        config,
+        fixed=given if isinstance(given, QuerySet) else None,
+        questions=given if isinstance(given, ShapedQueries) else None,
+        ranks=ranks,
+    )
+    validate = prepared.validation.measure
+    result = train(run, model, stream, validate=validate, keep=keep, listener=listener, processes=processes)
     if ranks.first:
         draw(run)
     return result
 
 
-def _train_links(run: Run, graph: str, listener: Listener, note: Callable[[str], None]) -> Result | None:
-    """Train the run's own link predictor in RUN/links, or go on with it; None where it is there already."""
-    folder, config, noted = run.links_folder, run.train_config, run.record.get("set") or {}
+def _note_validation(prepared: _Prepared, note: Note) -> None:
+    """Tell the user if facts are held out, or if there is nothing to validate on."""
+    whole, held = prepared.whole, len(held_out.moved(prepared.whole, prepared.splits))
+    if held:
+        few = f"only {len(whole.valid):,} validation triples" if len(whole.valid) else "no validation triples"
+        note(
+            f"the graph has {few}, so {held:,} of its {len(whole.train):,} training triples are held out to validate "
+            "on; they still count as known when the model is asked"
+        )
+    if prepared.validation.measure is None:
+        note(
+            f"the graph has no validation triples, and none of its {len(whole.train):,} training triples can be held "
+            "out, so this run is not validated: it keeps its last weights, and -O patience has no effect"
+        )
+
+
+def _train_links(run: Run, graph: str, listener: Listener, note: Note) -> Result | None:
+    """Train the run's own link predictor in RUN/links, or resume it; None if it has finished."""
+    folder, config, query_set = run.links_folder, run.train_config, run.record.get("set") or {}
     if is_run_folder(folder):
         newest = checkpoint.latest(Run.open(folder).checkpoints)
         if newest is not None and checkpoint.read_place(newest).finished:
@@ -359,8 +381,8 @@ def _train_links(run: Run, graph: str, listener: Listener, note: Callable[[str],
         graph,
         folder,
         train_config=settings(links_first.PREDICTOR, **links_first.settings(config)),
-        query_set=noted.get("benchmark") or noted.get("path"),
-        data=noted.get("data"),
+        query_set=query_set.get("benchmark") or query_set.get("path"),
+        data=query_set.get("data"),
         model=links_first.PREDICTOR,
         listener=listener,
     )
@@ -371,7 +393,7 @@ def _set_threads(config: TrainConfig, ranks: Ranks) -> None:
 
 
 def samples(model: QueryModel, config: TrainConfig) -> bool:
-    """Whether a run compares each target with a sample of the entities instead of all; refused where it cannot."""
+    """Whether targets are compared with a sample of the entities instead of all; InvalidOption if they cannot be."""
     if config.softmax == "auto":
         return model.can_sample and model.entity_count >= SAMPLED_FROM
     if config.softmax == "sampled" and not model.can_sample:

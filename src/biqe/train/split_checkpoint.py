@@ -1,11 +1,11 @@
-"""Checkpoints of a run whose entities are split over ranks: each writes its rows, and any number of ranks reads them.
+"""Checkpoints of a run whose entities are split over ranks. Each rank writes its rows; any number can read them.
 
 step-000001234/
-    shard-00001-model-....safetensors     what rank 0 holds; and so on, one file a rank
-    place.json                            where the run stands, and how many files there are
+    shard-00001-model-....safetensors     what rank 0 holds; one such file for each rank
+    place.json                            how far the run has come, and how many files there are
 
-PyTorch's distributed checkpoint plans what is written and read where. Its safetensors form is used, not its own, which
-holds pickles (decision 6). The folder takes its name only when all files are on disk.
+PyTorch's distributed checkpoint decides which rank writes and reads what. Its safetensors format is used, since its own
+holds pickles (decision 6). The folder gets its name only when all files are on disk.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from biqe.errors import RunFailed, UnreadableFile
 from biqe.models._sharded import SplitTable
 from biqe.models.store import write_whole
+from biqe.train.optimizers import FADED
 from biqe.train.ranks import Ranks, exchange
 
 if TYPE_CHECKING:
@@ -30,34 +31,32 @@ if TYPE_CHECKING:
 
 PLACE = "place.json"
 FILES = "files"
-"""Name, in it, of the number of files."""
-FADED = "faded."
-"""What stands before a weight's name where its average is noted to lag behind; see train/average.py."""
+"""Key of the number of files in PLACE."""
 
 
 def save(
     folder: Path, place: dict[str, object], tensors: dict[str, torch.Tensor], table: SplitTable, ranks: Ranks
 ) -> Path:
-    """Write ``tensors``, of which those of ``table`` are this rank's rows; called on all ranks at once."""
+    """Write ``tensors``; those of split weights are this rank's rows. Called on all ranks at once."""
     from torch.distributed.checkpoint import CheckpointException
     from torch.distributed.checkpoint import save as save_distributed
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 
     path = folder / f"step-{place['step']:09d}"
     partial = folder / f".{path.name}.partial"
-    ranks.from_first(lambda: _made_anew(partial))
+    ranks.from_first(lambda: _make_empty(partial))
     state = {name: _as_part(tensor, table) if is_split(name, table) else tensor for name, tensor in tensors.items()}
     try:
         with exchange("writing a checkpoint"):
             save_distributed(state, storage_writer=HuggingFaceStorageWriter(str(partial), save_distributed=True))
     except (CheckpointException, OSError) as error:
-        raise _unwritten(path, error) from error
-    ranks.from_first(lambda: _named(partial, path, {**place, FILES: ranks.world}))
+        raise _write_error(path, error) from error
+    ranks.from_first(lambda: _publish(partial, path, {**place, FILES: ranks.world}))
     return path
 
 
 def read(path: Path, table: SplitTable | None) -> dict[str, torch.Tensor]:
-    """Tensors of a checkpoint: with ``table``, this rank's rows of those that are split; without, all of them."""
+    """Tensors of a checkpoint; with ``table``, only this rank's rows of split weights."""
     from torch.distributed.checkpoint import CheckpointException, DefaultLoadPlanner
     from torch.distributed.checkpoint import load as load_distributed
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
@@ -65,7 +64,7 @@ def read(path: Path, table: SplitTable | None) -> dict[str, torch.Tensor]:
 
     try:
         files, expected = len(list(path.glob("*.safetensors"))), _notes(path)[FILES]
-        if files != expected:  # the library would leave what is missing as it finds it in memory
+        if files != expected:  # the library would leave uninitialised memory where a file is missing
             raise UnreadableFile(f"{path} is not a whole checkpoint: it has {files} files of {expected}")
         reader = HuggingFaceStorageReader(str(path))
         found: dict[str, torch.Tensor] = {}
@@ -78,7 +77,7 @@ def read(path: Path, table: SplitTable | None) -> dict[str, torch.Tensor]:
             else:
                 found[name] = torch.empty(shape, dtype=facts.properties.dtype)
         with warnings.catch_warnings():
-            # Each rank reads for itself, so that one that cannot read keeps nobody waiting; the library remarks on it.
+            # Each rank reads on its own, so that one that fails does not block the others; the library warns of that.
             warnings.simplefilter("ignore")
             load_distributed(found, storage_reader=reader, planner=DefaultLoadPlanner(), no_dist=True)
     except (CheckpointException, SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
@@ -87,7 +86,7 @@ def read(path: Path, table: SplitTable | None) -> dict[str, torch.Tensor]:
 
 
 def read_place(path: Path) -> dict[str, object]:
-    """Where the run stood."""
+    """How far the run had come, as a dictionary."""
     return {name: value for name, value in _notes(path).items() if name != FILES}
 
 
@@ -96,17 +95,17 @@ def _notes(path: Path) -> dict[str, object]:
 
 
 def is_split(name: str, table: SplitTable) -> bool:
-    """Whether ``name``, in a checkpoint, is that of rows of a split weight, of its average or of its moments."""
+    """Whether ``name`` in a checkpoint is a split weight, or the average or a moment of one."""
     kind, _, rest = name.partition(".")
     if kind == "optimizer":
         rest = rest.partition(".")[2]
     elif kind == "average":
-        rest = rest.removeprefix(FADED)
+        rest = rest.removeprefix(f"{FADED}.")
     return rest in table.names
 
 
 def _as_part(own: torch.Tensor, table: SplitTable) -> DTensor | torch.Tensor:
-    """The rows of this rank as part of a table of all; single numbers are the same on every rank."""
+    """This rank's rows as part of the distributed table. Scalars are the same on every rank and stay as they are."""
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Shard
 
@@ -118,15 +117,15 @@ def _as_part(own: torch.Tensor, table: SplitTable) -> DTensor | torch.Tensor:
     return DTensor.from_local(own, mesh, [Shard(0)], run_check=False, shape=shape, stride=stride)
 
 
-def _made_anew(partial: Path) -> None:
+def _make_empty(partial: Path) -> None:
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
     except OSError as error:
-        raise _unwritten(partial, error) from error
+        raise _write_error(partial, error) from error
 
 
-def _named(partial: Path, path: Path, place: dict[str, object]) -> None:
+def _publish(partial: Path, path: Path, place: dict[str, object]) -> None:
     try:
         write_whole(partial / PLACE, json.dumps(place))
         shutil.rmtree(path, ignore_errors=True)
@@ -137,10 +136,10 @@ def _named(partial: Path, path: Path, place: dict[str, object]) -> None:
         finally:
             os.close(directory)
     except OSError as error:
-        raise _unwritten(path, error) from error
+        raise _write_error(path, error) from error
 
 
-def _unwritten(path: Path, error: BaseException) -> RunFailed:
+def _write_error(path: Path, error: BaseException) -> RunFailed:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
     return RunFailed(
         f"cannot write checkpoint {path}: {reason}",

@@ -1,12 +1,12 @@
-"""What a model learns from, epoch by epoch, cut into batches by token budget.
+"""Training queries, epoch by epoch, cut into batches by number of tokens.
 
-Three kinds of stream: mixed epochs of triples, paths and DAGs (paper, section "Datasets": the tail of every
-triple, and every entity but the source of paths and DAGs, are predicted); questions of a benchmark; and, for link
-predictors, all triples in both directions. An epoch is a pure function of the seed and its number, so a run that
-is resumed sees what it would have seen.
+There are three kinds of stream: triples, paths and DAGs mixed (paper, section "Datasets": the tail of every triple, and
+every entity but the source of paths and DAGs, are predicted); questions of a benchmark; and, for link predictors, all
+triples in both directions. An epoch depends only on the seed and its number, so that a resumed run sees the same
+queries.
 
-Where several ranks train together, triples and the queries of a set are dealt out by one permutation that all of them
-draw, and each rank mines its own share of paths and DAGs. Budgets are those of a step of all ranks.
+With several ranks, triples and the queries of a set are divided among them by one common permutation, and each rank
+mines its own share of paths and DAGs. Budgets are for a step of all ranks together.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from biqe.train.ranks import ALONE, Ranks
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass: the queries in the model's form, and which of them make each batch."""
+    """The queries of one epoch, encoded for the model, and which of them make each batch."""
 
     encoded: Encoded
     batches: list[NDArray[np.int64]]
     steps: int
-    """As many as the rank with the most batches has; the others begin theirs again."""
+    """The largest number of batches of any rank. Ranks with fewer repeat theirs."""
 
     def __len__(self) -> int:
         return self.steps
 
     def from_batch(self, first: int) -> Iterator[tuple[int, Any]]:
-        """Number of queries and batch, starting at batch number ``first``."""
+        """Pairs of number of queries and batch, starting with batch number ``first``."""
         turns = (self.batches[step % len(self.batches)] for step in range(first, self.steps))
         return ((len(rows), self.encoded.batch(rows)) for rows in turns)
 
 
 def check_budgets(config: TrainConfig, ranks: int) -> None:
-    """Refuse budgets of a step that leave some of ``ranks`` ranks without a query."""
+    """InvalidOption if a step has too few tokens or queries for ``ranks`` ranks."""
     for name in ("batch_tokens", "batch_queries"):
         if getattr(config, name) < ranks:
             raise InvalidOption(
@@ -69,8 +69,8 @@ def check_budgets(config: TrainConfig, ranks: int) -> None:
 
 
 class Stream:
-    """Epochs of training queries over one graph: of ``questions`` where a benchmark gives some, of the ``fixed``
-    queries of a mined set, or of freshly mined ones."""
+    """Epochs of training queries over one graph: the ``questions`` of a benchmark, the ``fixed`` queries of a mined
+    set, or freshly mined ones."""
 
     def __init__(
         self,
@@ -96,25 +96,25 @@ class Stream:
         self._fixed = fixed
         self._questions = questions
         self._inverse_share = config.inverse_share if getattr(model.config, "inverses", False) else 0.0
-        self._together = config.triple_answers if model.uses_answers else 1
+        self._triple_answers = config.triple_answers if model.uses_answers else 1
 
     def epoch(self, number: int) -> Epoch:
-        """Epoch ``number``, the same each time it is asked for; this rank's part of it."""
+        """This rank's part of epoch ``number``, the same on every call."""
         ranks = self._ranks
-        encoded, batches = ranks.all_or_none(lambda: self._own(number))
-        return Epoch(encoded, batches, int(max(row[0] for row in ranks.table([len(batches)]))))
+        encoded, batches = ranks.all_or_none(lambda: self.own_batches(number))
+        return Epoch(encoded, batches, int(max(row[0] for row in ranks.gather_numbers([len(batches)]))))
 
-    def _own(self, number: int) -> tuple[Encoded, list[NDArray[np.int64]]]:
-        """This rank's queries, and which of them make each of its batches."""
+    def own_batches(self, number: int) -> tuple[Encoded, list[NDArray[np.int64]]]:
+        """This rank's queries of epoch ``number``, and the rows of each of its batches."""
         config, ranks = self._config, self._ranks
         rng = np.random.default_rng([config.seed, number, 1])
         every_answer = config.answers == "all"
         if self._model.learns_from == "triples":
             graph = some_triples(self._graph, config.triples, rng)
-            queries = every_question(graph) if every_answer else both_directions(graph, rng, self._together)
-            queries = self._dealt(queries, number)
+            queries = every_question(graph) if every_answer else both_directions(graph, rng, self._triple_answers)
+            queries = self._own_share(queries, number)
         elif self._questions is not None:
-            queries = self._dealt(sample_questions(self._questions, config.set_queries, rng), number)
+            queries = self._own_share(sample_questions(self._questions, config.set_queries, rng), number)
         else:
             queries = self._mixed(number, rng)
         rng = self._own_random(number, 5, rng)
@@ -128,8 +128,8 @@ class Stream:
         budget = config.batch_tokens // ranks.world, config.batch_queries // ranks.world
         return encoded, cut_batches(encoded.sizes, *budget, rng)
 
-    def _dealt(self, queries: QuerySet, number: int) -> QuerySet:
-        """This rank's share of queries that all ranks hold."""
+    def _own_share(self, queries: QuerySet, number: int) -> QuerySet:
+        """This rank's part of queries that all ranks hold."""
         ranks = self._ranks
         if not ranks.several:
             return queries
@@ -144,18 +144,18 @@ class Stream:
             keep = (triples.edges[:, 1] < self._graph.relation_count) | (rng.random(len(triples)) < self._inverse_share)
             triples = triples.take(np.flatnonzero(keep))
         else:
-            triples = triple_queries(graph, rng, self._inverse_share, self._together)
-        triples = self._dealt(triples, number)
+            triples = triple_queries(graph, rng, self._inverse_share, self._triple_answers)
+        triples = self._own_share(triples, number)
         mined = self._mined(number)
         if mined is None or len(mined) == 0:
             return triples
         mined = vary_targets(mined, self._own_random(number, 6, rng), config.hide_share, config.reveal_share)
-        # Where triples carry answers, all must: what only some parts have is dropped when they are joined.
+        # If triples carry answers, the others must too: concatenating drops what only some parts have.
         return concatenate([triples, gold_as_answers(mined) if triples.filters else mined])
 
     def _with_answers(self, queries: QuerySet, rng: np.random.Generator, every_answer: bool) -> QuerySet:
         config = self._config
-        # Negatives that are to be free of true answers need all of them.
+        # A model that filters true answers out of its negatives needs all of them.
         most = 0 if getattr(self._model.config, "filter_negatives", False) else config.most_answers
         threads = config.threads or max(1, (os.cpu_count() or 1) // self._ranks.here)
         found = attach_answers(self._graph, queries, most=most, rng=rng, threads=threads)
@@ -169,7 +169,7 @@ class Stream:
     def _mined(self, number: int) -> QuerySet | None:
         config = self._config
         if not config.online:
-            return None if self._fixed is None else self._dealt(self._fixed, number)
+            return None if self._fixed is None else self._own_share(self._fixed, number)
         if config.paths + config.dags == 0:
             return None
         return epoch_queries(
@@ -183,20 +183,21 @@ class Stream:
         )
 
     def _own_random(self, number: int, use: int, common: np.random.Generator) -> np.random.Generator:
-        """Random numbers for what this rank alone does: what all ranks draw alike, they must draw equally often."""
+        """Random numbers for what this rank does alone. The ``common`` generator must stay in step on all ranks."""
         if not self._ranks.several:
             return common
         return np.random.default_rng([self._config.seed, number, use, self._ranks.rank])
 
     def _part(self, count: int) -> int:
-        """How many of ``count`` this rank makes; over all ranks they add up."""
+        """This rank's part of ``count``; the parts of all ranks add up to it."""
         return count // self._ranks.world + (self._ranks.rank < count % self._ranks.world)
 
 
 def cut_batches(
     sizes: NDArray[np.integer], tokens: int, queries: int, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    """Rows of each batch: all of one size, so that nothing is padded, within the budget, in random order."""
+    """Rows of each batch, in random order. Queries of a batch have one size, so that nothing is padded; a batch has at
+    most ``tokens`` tokens and ``queries`` queries."""
     shuffled = rng.permutation(len(sizes))
     order = shuffled[np.argsort(sizes[shuffled], kind="stable")]
     ordered = sizes[order]
