@@ -33,8 +33,9 @@ from biqe.evaluate.machine import allocator
 from biqe.graph.knowledge_graph import Graph
 from biqe.models._sharded import split
 from biqe.models.biqe import BiQE, Config
+from biqe.train.clock import Clock
 from biqe.train.config import TrainConfig
-from biqe.train.loop import Clock, take_step
+from biqe.train.loop import take_step
 from biqe.train.memory import keep_freed_memory
 from biqe.train.optimizers import RunningAverage, optimizer_of
 from biqe.train.processes import Processes, SeveralProcesses

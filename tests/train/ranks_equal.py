@@ -24,8 +24,9 @@ from biqe.models._sharded import Rows, split
 from biqe.models._split_loss import split_soft_cross_entropy
 from biqe.train import checkpoint
 from biqe.train.checkpoint import Place
+from biqe.train.clock import Clock
 from biqe.train.config import TrainConfig
-from biqe.train.loop import Clock, take_step
+from biqe.train.loop import take_step
 from biqe.train.optimizers import RunningAverage, optimizer_of
 from biqe.train.processes import Processes, Replicas, SeveralProcesses
 from biqe.train.ranks import Ranks, joined

@@ -22,6 +22,7 @@ from biqe.graph import folder as graphs
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import difference
 from biqe.train import checkpoint, loop, session
+from biqe.train.clock import Clock
 from biqe.train.config import TrainConfig
 from biqe.train.run import Run
 
@@ -499,7 +500,7 @@ def test_the_command_refuses_bad_words(tmp_path):
 
 
 def test_the_processor_clock_counts_work_and_not_waiting():
-    wall, processor = (loop.Clock(TrainConfig(epochs=1, clock=kind), used=5.0) for kind in ("wall", "processor"))
+    wall, processor = (Clock(TrainConfig(epochs=1, clock=kind), used=5.0) for kind in ("wall", "processor"))
     time.sleep(0.5)
     assert wall.seconds() >= 5.5 and processor.seconds() < 5.4
     begun = time.thread_time()

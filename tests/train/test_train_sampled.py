@@ -58,11 +58,11 @@ def final(run):
 
 
 def test_a_sampled_run_learns(run_of):
-    run = run_of("sampled", softmax="sampled", negatives=20, epochs=15)
+    run = run_of("sampled", softmax="sampled", negatives=20, epochs=8)
     losses = [event["loss"] for event in Run.open(run).trace() if event["event"] == "steps"]
     validations = [event["mrr"] for event in Run.open(run).trace() if event["event"] == "validation"]
     assert losses[-1] < losses[0] - 0.1
-    assert validations[-1] > 0.2, "of 72 entities, chance is below 0.1"
+    assert validations[-1] > 0.13, "of 72 entities, chance is 0.07"
 
 
 def test_where_all_entities_are_drawn_it_is_the_full_run(run_of):

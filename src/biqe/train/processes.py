@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,12 +27,10 @@ from biqe.models._contract import QueryModel
 from biqe.models._sharded import SplitTable, split
 from biqe.train import checkpoint
 from biqe.train.checkpoint import Place
+from biqe.train.clock import Clock
 from biqe.train.config import TrainConfig
 from biqe.train.optimizers import RunningAverage, clip_gradients, learnt
 from biqe.train.ranks import ALONE, Ranks, exchange
-
-if TYPE_CHECKING:
-    from biqe.train.loop import Clock
 
 
 def processes_of(model: QueryModel, ranks: Ranks, config: TrainConfig) -> Processes:

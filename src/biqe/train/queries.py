@@ -163,7 +163,7 @@ def attach_answers(graph: Graph, queries: QuerySet, *, most: int, rng: np.random
 
 
 def _thinned(answers: AnswerSets, most: int, rng: np.random.Generator) -> AnswerSets:
-    """At most ``most`` members of each set. From a longer set, members at equal distances from a random start are taken,
+    """At most ``most`` members of each set. A longer set is cut down to members at equal distances from a random start,
     so that each is equally likely."""
     lengths = np.diff(answers.offsets)
     kept = np.minimum(lengths, most)
