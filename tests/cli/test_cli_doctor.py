@@ -55,7 +55,7 @@ def test_what_is_wrong_is_named_with_what_to_do(monkeypatch):
 
 def test_a_damaged_graph_is_found(tmp_path):
     shutil.copytree(atlas.path(), tmp_path / "graph")
-    assert "is whole" in doctor(tmp_path / "graph").stdout
+    assert "is intact" in doctor(tmp_path / "graph").stdout
     path = tmp_path / "graph" / "train.npy"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1

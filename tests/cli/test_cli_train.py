@@ -7,7 +7,7 @@ import re
 import pytest
 
 from biqe.cli import main
-from biqe.cli.train import lasted
+from biqe.cli.train import duration
 
 TINY = (
     "atlas --epochs 0.02 --width 16 --layers 1 --threads 1 -O heads=2 -O feed_forward=16 -O paths=50 -O dags=50 "
@@ -19,7 +19,7 @@ TINY = (
     ("seconds", "said"), [(0.0, "0.0 s"), (31.7, "31.7 s"), (59.94, "59.9 s"), (59.96, "1.0 min"), (600, "10.0 min")]
 )
 def test_a_minute_is_counted_in_seconds_until_it_is_over(seconds, said):
-    assert lasted(seconds) == said
+    assert duration(seconds) == said
 
 
 @pytest.mark.slow

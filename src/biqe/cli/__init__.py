@@ -7,6 +7,7 @@ in COMMANDS and one function with typer options; nothing else is edited.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import os
@@ -36,21 +37,21 @@ class Entry(NamedTuple):
 
 COMMANDS: dict[str, Entry] = {
     "import": Entry("biqe.cli.graph:import_graph", "Read graph files (RDF, TSV, CSV, Parquet) into a graph folder."),
-    "stats": Entry("biqe.cli.graph:stats", "Counts, degrees and relations of a graph."),
-    "find": Entry("biqe.cli.graph:find", "Look entities up by name or label."),
-    "mine": Entry("biqe.cli.mine:mine", "Make training and evaluation queries out of a graph."),
+    "stats": Entry("biqe.cli.graph:stats", "Show counts, degrees and relations of a graph."),
+    "find": Entry("biqe.cli.graph:find", "Find entities by name or label."),
+    "mine": Entry("biqe.cli.mine:mine", "Mine training and evaluation queries from a graph."),
     "train": Entry("biqe.cli.train:train", "Train a model on a graph, or resume a run."),
-    "evaluate": Entry("biqe.cli.evaluate:evaluate", "Rank the true answers of queries; MRR and HITS@k."),
-    "calibrate": Entry("biqe.cli.calibrate:calibrate", "Make a model's probabilities mean what they say."),
+    "evaluate": Entry("biqe.cli.evaluate:evaluate", "Measure how well a model ranks true answers: MRR, HITS@k."),
+    "calibrate": Entry("biqe.cli.calibrate:calibrate", "Calibrate a model's probabilities on validation queries."),
     "ask": Entry("biqe.cli.ask:ask", "Answer a SPARQL query: what is known and what is predicted."),
-    "explain": Entry("biqe.cli.explain:explain", "Why one row is an answer: in words, as JSON or as a picture."),
-    "serve": Entry("biqe.cli.serve:serve", "A SPARQL endpoint and a web page over a graph and its model."),
-    "models": Entry("biqe.cli.catalogue:models", "The models there are, and what each can answer."),
-    "benchmarks": Entry("biqe.cli.catalogue:benchmarks", "The benchmarks there are, and how to get their data."),
-    "reproduce": Entry("biqe.cli.reproduce:reproduce", "Make a table of the paper again, ours beside published."),
-    "results": Entry("biqe.cli.reproduce:results_show", "All results at hand, ours beside published."),
-    "config": Entry("biqe.cli.config:config", "Show settings of a run, or change how its model solves queries."),
-    "doctor": Entry("biqe.cli.doctor:doctor", "Check the installation or a graph; plan what training will need."),
+    "explain": Entry("biqe.cli.explain:explain", "Explain one row of an answer, as text, JSON or a picture."),
+    "serve": Entry("biqe.cli.serve:serve", "Serve a SPARQL endpoint and a web page."),
+    "models": Entry("biqe.cli.catalogue:models", "List the models, and what each can answer."),
+    "benchmarks": Entry("biqe.cli.catalogue:benchmarks", "List the benchmarks, and how to get their data."),
+    "reproduce": Entry("biqe.cli.reproduce:reproduce", "Reproduce a table of the paper, beside the published numbers."),
+    "results": Entry("biqe.cli.reproduce:results_show", "Show all results, beside the published numbers."),
+    "config": Entry("biqe.cli.config:config", "Show the settings of a run, or change how its model solves."),
+    "doctor": Entry("biqe.cli.doctor:doctor", "Check the installation or a graph; plan a training run."),
 }
 
 HELP = """Ask a knowledge graph a SPARQL query; get the answers it holds and the answers it is missing.
@@ -69,9 +70,9 @@ With a graph of your own:
 """
 
 EPILOG = (
-    "Every command explains itself: 'biqe COMMAND --help'. Results go to standard output, progress and errors to "
+    "'biqe COMMAND --help' explains a command, with examples. Results go to standard output, progress and errors to "
     "standard error; '--json' prints one JSON document. Exit codes: 0 done, 2 bad input, 1 a fault of biqe, "
-    "130 or 143 stopped by Ctrl-C or a kill."
+    "130 stopped by Ctrl-C, 143 stopped by SIGTERM."
 )
 
 
@@ -90,11 +91,11 @@ class CommandTable(TyperGroup):
     command_class = Command
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names of all commands, in the order of the journey from a file to an answer."""
+        """Names of all commands, in the order in which a new user needs them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command, imported now; None if there is no such command."""
+        """The command, imported on first use; None if there is no such command."""
         if cmd_name not in COMMANDS:
             return None
         if cmd_name not in self.commands:
@@ -103,6 +104,12 @@ class CommandTable(TyperGroup):
             single.command(cmd_name, cls=Command)(getattr(importlib.import_module(module), function))
             self.commands[cmd_name] = typer.main.get_command(single)
         return self.commands[cmd_name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that was typed; a name that is not known is refused with the nearest one that is."""
+        if args[0] not in COMMANDS and (near := difflib.get_close_matches(args[0], COMMANDS, 1)):
+            ctx.fail(f"There is no command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         """Write the help text, examples unwrapped."""
@@ -116,7 +123,7 @@ class CommandTable(TyperGroup):
 
 
 def keep_examples(help_text: str | None) -> str | None:
-    r"""Help text with a ``\b`` mark before each paragraph whose lines are all indented: those are not re-wrapped."""
+    r"""Help text with a ``\b`` mark before each paragraph of indented lines, which keeps it from being re-wrapped."""
     if help_text is None:
         return None
     paragraphs = help_text.split("\n\n")
@@ -157,14 +164,14 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; never raises, never shows a traceback unasked.
+    """Run a command line and return its exit code. Errors are printed; none is raised.
 
-    0 done, 1 a fault of biqe itself, 2 bad input, 130 interrupted (143 by a polite kill), 141 the reader of
-    our output went away.
+    0 done, 1 a fault of biqe itself, 2 bad input, 130 interrupted (143 by SIGTERM), 141 broken output pipe. A traceback
+    is shown only with BIQE_DEBUG=1.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    # Threads of torch that wait for each other sleep, read when torch is loaded: those that spin take the time of the
-    # others on a busy machine (docs/decisions/0008).
+    # Waiting threads of torch sleep instead of spinning, which would take time from other threads on a busy machine
+    # (docs/decisions/0008). Set before torch is loaded, which reads it.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _prepare_streams()
     try:
@@ -208,16 +215,17 @@ def _prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the caller closed it
             setattr(sys, name, open(os.devnull, "w"))
-        # A name outside the terminal's encoding must not stop an answer half-way.
+        # A name that the terminal's encoding lacks must not end the program in the middle of an answer.
         if hasattr(getattr(sys, name), "reconfigure"):
             getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
 @contextmanager
 def _interrupts_come_again() -> Iterator[None]:
-    """Ctrl-C in a place where nothing can be raised, such as numba's compiler calling back, comes again soon after.
+    """Repeat a Ctrl-C that was lost, shortly after.
 
-    Python reports such an exception to ``sys.unraisablehook`` and goes on as if nothing had happened.
+    In some places, such as callbacks of numba's compiler, Python cannot raise KeyboardInterrupt. It reports it to
+    ``sys.unraisablehook`` and continues.
     """
     before, timers = sys.unraisablehook, list[threading.Timer]()
 
@@ -232,7 +240,7 @@ def _interrupts_come_again() -> Iterator[None]:
             return
         try:
             again()
-        except KeyboardInterrupt:  # on a busy machine it may come before this is over, and nothing can be raised here
+        except KeyboardInterrupt:  # on a busy machine it may arrive already here, where nothing can be raised
             again()
 
     sys.unraisablehook = hook
@@ -255,7 +263,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _show(message: str, hint: str | None, *, kind: str = "error") -> None:
-    """One paragraph on standard error, and the hint as a second one; wrapped between words at the terminal's width."""
+    """Print the message and the hint on standard error, each wrapped at the terminal's width."""
     width = max(40, shutil.get_terminal_size((80, 24)).columns)
     coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     for label, text, colour in ((kind, message, "red"), ("hint", hint, "cyan")):
@@ -269,7 +277,7 @@ def _show(message: str, hint: str | None, *, kind: str = "error") -> None:
 
 
 def _wrap(line: str, width: int) -> list[str]:
-    # Long names and paths stay whole, so that they can be copied.
+    # Long names and paths are not broken, so that they can be copied.
     return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
@@ -283,7 +291,7 @@ def _help_hint(command: str) -> str:
 
 
 def _command_of(arguments: Sequence[str]) -> str:
-    """The command that was asked for, as it is typed."""
+    """The command among the arguments, as it is typed."""
     return next((f"biqe {word}" for word in arguments if word in COMMANDS), "biqe")
 
 
@@ -294,7 +302,7 @@ _HINTS: dict[type[BiqeError], str] = {
     UnsupportedQuery: "'biqe models' lists what each model can answer",
     VocabularyMismatch: "a model, its query sets and its runs belong to the graph folder that they were made from",
 }
-"""What to do about errors that bring no hint of their own, the narrower class first; all others point to the help."""
+"""Hints for errors without a hint of their own, subclasses first. All others point to the help."""
 
 
 def _hint_by_kind(error: BiqeError, arguments: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What ``biqe doctor`` looks at: each check says what it found, whether that is well, and what to do if not."""
+"""The checks of ``biqe doctor``: each says what it found, whether that is all right, and what to do if not."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ EXTRAS = {
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     state: str
-    """ok, note (works, could be better) or bad."""
+    """ok, note (it works, but could be better) or bad."""
     found: str
     hint: str = ""
 
 
 def checks() -> Iterator[Check]:
-    """All checks in turn. A check that itself fails is reported as one that went badly."""
+    """Run all checks. One that raises an error is reported as bad."""
     looks: tuple[Callable[[], Check], ...] = (
         _python,
         _packages,
@@ -48,7 +48,6 @@ def checks() -> Iterator[Check]:
         _data,
         _atlas,
         _disk,
-        _browser,
     )
     for look in looks:
         try:
@@ -103,7 +102,7 @@ def _cores() -> Check:
         return Check("threads", NOTE, found, "training sets --threads itself; asking uses OMP_NUM_THREADS")
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if load > allowed + 0.5:
-        hint = "other programs keep the cores busy; times will be longer than they need be"
+        hint = "other programs use the cores; everything will take longer than it could"
         return Check("threads", NOTE, f"{found}, load {load:.1f}", hint)
     return Check("threads", WELL, found)
 
@@ -117,13 +116,13 @@ def _rate() -> Check:
 def _memory() -> Check:
     free = available_bytes()
     if free is None:
-        return Check("memory", NOTE, "the system does not tell how much is free")
+        return Check("memory", NOTE, "the system does not say how much is free")
     hint = "" if free > 4 << 30 else "small graphs fit; see what yours needs with: biqe doctor GRAPH --plan"
-    return Check("memory", WELL if free > 4 << 30 else NOTE, f"{free / 2**30:.1f} GiB can be had", hint)
+    return Check("memory", WELL if free > 4 << 30 else NOTE, f"{free / 2**30:.1f} GiB available", hint)
 
 
 def available_bytes() -> int | None:
-    """Memory that a new program could have; None where the system does not tell."""
+    """Memory available to a new program; None if the system does not say."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -143,13 +142,13 @@ def _allocator() -> Check:
 
 
 def _kernels() -> Check:
-    """Compiled kernels are kept beside the package, or in NUMBA_CACHE_DIR."""
+    """numba keeps compiled kernels beside the package, or in NUMBA_CACHE_DIR."""
     import biqe
 
     place = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(biqe.__file__).parent)
     if os.access(place, os.W_OK):
         return Check("kernels", WELL, "compiled once and kept")
-    hint = "set NUMBA_CACHE_DIR to a folder that you may write to, or every start compiles anew"
+    hint = "set NUMBA_CACHE_DIR to a folder that you may write to, or every start compiles them again"
     return Check("kernels", NOTE, "cannot be kept where the package is installed", hint)
 
 
@@ -173,19 +172,10 @@ def _atlas() -> Check:
     entities, triples = len(splits.vocabulary.entities), len(splits.train) + len(splits.valid) + len(splits.test)
     there = (atlas.model_path() / "weights.safetensors").is_file()
     hint = "" if there else "the package was installed without its model; install it again"
-    return Check(
-        "atlas", WELL if there else BAD, f"{entities:,} entities, {triples:,} triples, every byte as it should be", hint
-    )
+    return Check("atlas", WELL if there else BAD, f"{entities:,} entities, {triples:,} triples, all files intact", hint)
 
 
 def _disk() -> Check:
     free = shutil.disk_usage(Path.cwd()).free
     hint = "" if free > 2 << 30 else "runs keep two checkpoints; free some space"
     return Check("disk", WELL if free > 2 << 30 else NOTE, f"{free / 2**30:,.0f} GiB free here", hint)
-
-
-def _browser() -> Check:
-    found = next((name for name in ("chromium", "chromium-browser", "google-chrome") if shutil.which(name)), None)
-    if found:
-        return Check("browser", WELL, f"{found}, for the tests of the web page")
-    return Check("browser", NOTE, "no chromium", "only the tests of the web page need it; any browser shows the page")

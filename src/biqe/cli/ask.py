@@ -11,8 +11,7 @@ import typer
 
 from biqe.answer.config import JOINT, MODES, TOP, WIDTH
 from biqe.cli._console import out
-from biqe.cli._opening import GraphFolder, Known, Target, Top
-from biqe.cli._query_text import query_text
+from biqe.cli._options import GraphFolder, Known, Target, Top, query_text
 from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biqe.answer.config import JOINT, TOP
-from biqe.cli._opening import Threads
+from biqe.cli._options import Threads
 
 if TYPE_CHECKING:
     from biqe.answer.calibrating import Calibrated
@@ -141,7 +141,7 @@ def calibrate(
 
 
 def _queries(query_set: str, split: str, run: Path, data: Path | None, vocabulary: Vocabulary) -> QuerySet:
-    from biqe.cli._asked import is_benchmark, of_benchmark, of_set
+    from biqe.cli._evaluation_queries import is_benchmark, of_benchmark, of_set
     from biqe.errors import EmptyResult, InvalidOption
     from biqe.query.queryset import QuerySet
 

@@ -1,4 +1,4 @@
-"""``biqe models``: what can be trained. ``biqe benchmarks``: what can be asked, and how to get it."""
+"""``biqe models`` and ``biqe benchmarks``: lists of what can be trained and evaluated."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from biqe.cli._options import DataFolder, Json
 from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ _LEARNS = {
 
 
 def models(
-    name: Annotated[str | None, typer.Argument(metavar="MODEL", help="One of them.", show_default=False)] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+    name: Annotated[str | None, typer.Argument(metavar="MODEL", help="Show only this one.", show_default=False)] = None,
+    json: Json = False,
 ) -> None:
-    """List the models: what each is, where it comes from, what it can answer.
+    """List the models: what each is, which paper it comes from, and what it can answer.
 
     Examples:
 
@@ -34,8 +35,8 @@ def models(
         biqe models gqe
         biqe models --json
 
-    Every name, presets included, can be trained with: biqe train GRAPH --model NAME. A model is one file; the guide
-    docs/guides/add-a-model.md adds one.
+    Train any of these names, presets included, with: biqe train GRAPH --model NAME. A model is one file; the guide
+    docs/guides/add-a-model.md shows how to add one.
     """
     from biqe.cli._console import out as stdout
     from biqe.cli._console import print_json
@@ -56,7 +57,7 @@ def models(
 
 
 def model_facts(name: str, presets: Mapping[str, tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """What a model says of itself, and what it answers when it is asked."""
+    """Name, paper and presets of a model, and which shapes of queries it can answer."""
     from biqe.models import _catalogue
 
     module = _catalogue.module_of(name)
@@ -81,7 +82,7 @@ _SEVERAL = ("path", "dag")
 
 
 def _examples() -> dict[str, Any]:
-    """A query of each shape; ``path`` and ``dag`` ask for several targets."""
+    """A query of each shape; ``path`` and ``dag`` have several targets."""
     from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 
     t, h = TARGET, HIDDEN
@@ -117,14 +118,12 @@ def _model_lines(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def benchmarks(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of them.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show only this one.", show_default=False)] = None,
     fetch: Annotated[bool, typer.Option("--fetch", help="Download the files of NAME that are missing.")] = False,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of benchmark files; else BIQE_DATA.", show_default=False)
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+    data: DataFolder = None,
+    json: Json = False,
 ) -> None:
-    """List the benchmarks: source, size, whether the data is at hand and how to get it.
+    """List the benchmarks: source, size, whether the files are at hand, and how to get them.
 
     Examples:
 
@@ -152,7 +151,7 @@ def benchmarks(
 
 
 def _fetch(name: str, data: Path | None) -> None:
-    """Download what is missing, with progress in bytes."""
+    """Download missing files, with progress in bytes."""
     from biqe.benchmarks import download
     from biqe.cli._console import progress
 

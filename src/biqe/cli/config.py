@@ -1,4 +1,4 @@
-"""``biqe config``: what a run sets differently, all settings there are, and how a trained model solves queries."""
+"""``biqe config``: settings of a run, all settings with their defaults, and how a trained model solves queries."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import typer
 
 from biqe.cli._console import err, print_json, table
 from biqe.cli._console import out as stdout
+from biqe.cli._options import Json, parse_settings
 from biqe.errors import InvalidOption
 
 
 def config(
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Run folder.", show_default=False)] = None,
-    defaults: Annotated[bool, typer.Option("--defaults", help="List every setting with its meaning.")] = False,
-    model: Annotated[str, typer.Option(help="With --defaults: the model whose settings are listed.")] = "biqe",
+    defaults: Annotated[bool, typer.Option("--defaults", help="List all settings, defaults and meanings.")] = False,
+    model: Annotated[str, typer.Option(help="With --defaults: model whose settings to list.")] = "biqe",
     solve: Annotated[
         list[str] | None,
         typer.Option(
@@ -27,9 +28,9 @@ def config(
             show_default=False,
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
-    """Show what a run sets differently from the defaults, or all settings there are.
+    """Show the settings of a run that differ from the defaults, or all settings.
 
     Examples:
 
@@ -37,8 +38,8 @@ def config(
         biqe config --defaults
         biqe config runs/mine --solve search=0.5
 
-    --solve writes into the model that the run kept, and everything that uses it goes by that from then on. A
-    calibration belongs to the options that it was made with; make it anew afterwards.
+    --solve changes the run's model for all commands that use it. If the model is calibrated, calibrate it again
+    afterwards: a calibration is valid only for the options that it was made with.
     """
     from biqe.models._catalogue import module_of
     from biqe.train.config import TrainConfig
@@ -64,8 +65,7 @@ def config(
     if run is None:
         raise InvalidOption("name a run folder, or use --defaults", hint="biqe config runs/mine")
     if solve:
-        changed = _solve_by(run, solve)
-        _show(changed, json)
+        _show(_change_solving(run, solve), json)
         return
     record = Run.open(run).record
     standard = dataclasses.asdict(module_of(record["model"]).Config())
@@ -91,26 +91,25 @@ def _show(settings: dict[str, Any], json: bool) -> None:
         stdout.print(f"{key} = {value}", soft_wrap=True)
 
 
-def _solve_by(run: Path, words: list[str]) -> dict[str, Any]:
-    """Changes how the model of a run, or of a model folder, solves queries; returns what was changed."""
+def _change_solving(run: Path, words: list[str]) -> dict[str, Any]:
+    """Change how the model of a run, or of a model folder, solves queries; returns the changed options."""
     from biqe.answer import calibration
-    from biqe.cli._settings import split_options
     from biqe.models import store
     from biqe.train.run import Run, is_run_folder
 
     folder = Run.open(run).model_folder if is_run_folder(run) else run
     name = store.read_manifest(folder)["model"]
-    other, options = split_options(name, words)
-    if other:
-        raise InvalidOption(f"{next(iter(other))!r} is a setting of training, which is over")
+    of_training, options = parse_settings(name, words)
+    if of_training:
+        raise InvalidOption(f"{next(iter(of_training))!r} is a setting of training, which is over")
     all_ = store.solve_by(folder, **options)
     if (folder / calibration.FILE).exists():
-        err.print("note: its probabilities were calibrated with other options; make them anew with biqe calibrate")
+        err.print("note: its probabilities were calibrated with other options; calibrate again with biqe calibrate")
     return {key: all_[key] for key in options}
 
 
 def _fields_with_meaning(kind: type) -> list[tuple[dataclasses.Field[Any], str]]:
-    """Fields of a configuration class with the docstrings that stand below them."""
+    """Fields of a configuration class, each with the docstring below it."""
     import ast
     import inspect
     import textwrap

@@ -1,4 +1,4 @@
-"""``biqe doctor``: is everything in place; is a graph whole; what would training on it need."""
+"""``biqe doctor``: check the installation or a graph folder, and plan the memory and time of training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biqe.cli._opening import graph_place
+from biqe.cli._options import Json, Layers, Settings, ShardEntities, Softmax, Width, graph_place
 from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -16,26 +16,21 @@ if TYPE_CHECKING:
 def doctor(
     context: typer.Context,
     graph: Annotated[
-        str | None, typer.Argument(metavar="[GRAPH|atlas]", help="Graph folder to look at.", show_default=False)
+        str | None, typer.Argument(metavar="[GRAPH|atlas]", help="Graph folder to check.", show_default=False)
     ] = None,
     plan: Annotated[
-        bool, typer.Option("--plan", help="What training on the graph will need, per rank, before it starts.")
+        bool, typer.Option("--plan", help="Estimate the memory and time that training on the graph needs.")
     ] = False,
-    model: Annotated[str, typer.Option(help="Name of the model to plan for.")] = "biqe",
-    width: Annotated[int | None, typer.Option(help="Width of the model.", show_default=False)] = None,
-    layers: Annotated[int | None, typer.Option(help="Layers of the model.", show_default=False)] = None,
-    softmax: Annotated[str | None, typer.Option(help="full, sampled or auto.", show_default=False)] = None,
-    ranks: Annotated[int, typer.Option(help="Processes that train together.")] = 1,
-    shard_entities: Annotated[
-        bool, typer.Option("--shard-entities", help="Entities and softmax split over the ranks.")
-    ] = False,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-O", help="Any other setting, as NAME=VALUE, as for training.", show_default=False),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    model: Annotated[str, typer.Option(help="Model to plan for.")] = "biqe",
+    width: Width = None,
+    layers: Layers = None,
+    softmax: Softmax = None,
+    ranks: Annotated[int, typer.Option(help="Number of processes that train together.")] = 1,
+    shard_entities: ShardEntities = False,
+    option: Settings = None,
+    json: Json = False,
 ) -> None:
-    """Check the installation; or a graph folder, byte by byte; or plan a run on it.
+    """Check the installation, or the files of a graph folder, or plan a run on a graph.
 
     Examples:
 
@@ -44,10 +39,10 @@ def doctor(
         biqe doctor kg/mine --plan
         biqe doctor kg/large --plan --ranks 8 --shard-entities --width 128
 
-    A plan counts the memory of each process, the time of a step and of an epoch on this machine, and what travels
-    between processes. It reads the graph and measures this machine for half a second; nothing is written.
+    A plan estimates the memory of each process, the time of a step and of an epoch on this machine, and the data sent
+    between processes. It measures this machine for half a second and writes nothing.
     """
-    from biqe.cli._settings import given_options, refuse_twice
+    from biqe.cli._options import given_options, read_settings
 
     if not plan and (others := given_options(context, apart_from=("graph", "json"))):
         raise InvalidOption(
@@ -57,10 +52,16 @@ def doctor(
     if plan:
         if graph is None:
             raise InvalidOption("--plan needs a graph", hint="biqe doctor GRAPH --plan")
-        refuse_twice(context, [word.partition("=")[0].strip().replace("-", "_") for word in option or []])
-        settings = {"width": width, "layers": layers, "softmax": softmax}
-        words = [*(option or []), *(f"{name}={value}" for name, value in settings.items() if value is not None)]
-        _plan(graph, model, words, ranks, shard_entities, json)
+        settings = read_settings(
+            context,
+            model,
+            option,
+            width=width,
+            layers=layers,
+            softmax=softmax,
+            shard_entities=shard_entities or None,
+        )
+        _plan(graph, model, settings, ranks, json)
     elif graph is not None:
         _graph(graph, json)
     else:
@@ -85,7 +86,7 @@ def _installation(json: bool) -> None:
     elif bad:
         out.print(f"\n{len(bad)} of {len(found)} need attention: {', '.join(bad)}")
     else:
-        out.print("\nEverything that biqe needs is there. Try:")
+        out.print("\nEverything that biqe needs is installed. Try:")
         out.print("biqe ask atlas 'SELECT ?city WHERE { ?city :located_on :Rhine }'", soft_wrap=True)
     if bad:
         raise typer.Exit(2)
@@ -104,24 +105,22 @@ def _graph(name: str, json: bool) -> None:
         return
     counts = ", ".join(f"{count:,} {split}" for split, count in manifest["triples"].items())
     out.print(
-        f"{name} is whole: {manifest['entities']:,} entities, {manifest['relations']:,} relations; triples: {counts}",
+        f"{name} is intact: {manifest['entities']:,} entities, {manifest['relations']:,} relations; triples: {counts}",
         soft_wrap=True,
     )
-    out.print(f"see what training on it needs with: biqe doctor {name} --plan", soft_wrap=True)
+    out.print(f"plan a training run with: biqe doctor {name} --plan", soft_wrap=True)
 
 
-def _plan(name: str, model: str, words: list[str], ranks: int, shard_entities: bool, json: bool) -> None:
+def _plan(name: str, model: str, settings: tuple[dict[str, Any], dict[str, Any]], ranks: int, json: bool) -> None:
     from biqe.cli._console import out, print_json, table
     from biqe.cli._installation import available_bytes
-    from biqe.cli._settings import split_options
     from biqe.graph import folder
     from biqe.train import session
     from biqe.train.plan import Sizes, measured_rate, plan
 
-    train_options, model_options = split_options(model, words)
+    train_options, model_options = settings
     if "minutes" not in train_options:
         train_options.setdefault("epochs", 1.0)
-    train_options |= {"shard_entities": True} if shard_entities else {}
     config = session.settings(model, **train_options)
     sizes = Sizes.of(folder.load(graph_place(name)), config.triple_answers)
     found = plan(sizes, config, model=model, options=model_options, ranks=ranks, rate=measured_rate())
@@ -134,13 +133,13 @@ def _plan(name: str, model: str, words: list[str], ranks: int, shard_entities: b
         + (f"{ranks} ranks" + (", entities split" if config.shard_entities else "") if ranks > 1 else "one process")
     )
     rows: list[tuple[str, object]] = [(part, _size(size)) for part, size in found.memory.items()]
-    table(["memory of each process", ""], [*rows, ("together, at most", _size(found.total))])
+    table(["memory of each process", ""], [*rows, ("total, at most", _size(found.total))])
     rows = [
         ("operations a step", f"{found.step_flop / 1e9:,.1f} GFLOP"),
         ("time of a step, on this machine now", _time(found.step_seconds)),
         ("steps an epoch", f"{found.steps_an_epoch:,}"),
         ("time of an epoch", _time(3600 * found.epoch_hours)),
-        ("sent by a rank in a step", _size(found.traffic)),
+        ("sent by each process in a step", _size(found.traffic)),
         ("two checkpoints on disk", _size(2 * found.checkpoint)),
     ]
     table(["time and traffic", ""], rows)
@@ -157,9 +156,9 @@ def _verdict(found: Plan, free: int | None) -> str:
     if free is None:
         return "Compare the memory with what this machine has."
     together = found.total * found.ranks
-    where = "all of them on this machine" if found.ranks > 1 else "this machine"
+    where = "this machine, for all processes together" if found.ranks > 1 else "this machine"
     if together < 0.8 * free:
-        return f"It fits: {_size(together)} of the {_size(free)} that {where} can have."
+        return f"It fits: {_size(together)} of the {_size(free)} available on {where}."
     largest = max(found.memory, key=found.memory.__getitem__)
     advice = {
         "an epoch's queries": "more ranks share an epoch's queries",
@@ -169,7 +168,7 @@ def _verdict(found: Plan, free: int | None) -> str:
         "program": "fewer ranks, or more machines, make room",
     }.get(largest, "a smaller --width, or --ranks N --shard-entities, makes tables smaller")
     return (
-        f"It does not fit, or barely: {_size(together)}, and {where} can have {_size(free)}. "
+        f"It hardly fits, or not at all: {_size(together)} of the {_size(free)} available on {where}. "
         f"Most of it is {largest}: {advice}."
     )
 

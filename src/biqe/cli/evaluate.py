@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biqe.cli._opening import Threads
+from biqe.cli._options import Threads
 
 if TYPE_CHECKING:
-    from biqe.cli._asked import Asked
+    from biqe.cli._evaluation_queries import EvaluationQueries
     from biqe.evaluate.report import Report
     from biqe.models._contract import QueryModel
 
@@ -102,9 +102,9 @@ def evaluate(
 
     import torch
 
-    from biqe.cli._asked import graph_of, is_benchmark, of_benchmark, of_release, of_set
     from biqe.cli._console import err, print_json, progress
     from biqe.cli._console import out as stdout
+    from biqe.cli._evaluation_queries import graph_of, is_benchmark, of_benchmark, of_release, of_set
     from biqe.evaluate.report import check_target
     from biqe.models import store
 
@@ -176,7 +176,7 @@ def evaluate(
         err.print(f"report written to {path}", soft_wrap=True)
 
 
-def _report(model: QueryModel, asked: Asked, **options: Any) -> Report:
+def _report(model: QueryModel, asked: EvaluationQueries, **options: Any) -> Report:
     """The report of the protocol that the queries ask for."""
     from biqe.benchmarks.shaped import ShapedQueries
     from biqe.errors import InvalidOption
@@ -193,7 +193,7 @@ def _report(model: QueryModel, asked: Asked, **options: Any) -> Report:
     return evaluate_cq(model, asked.queries, filter_graph=asked.filter_graph, **options)
 
 
-def _own_place(run: Path, asked: Asked) -> Path | None:
+def _own_place(run: Path, asked: EvaluationQueries) -> Path | None:
     """Where the report goes by itself; with the queries' fingerprint where other queries of that name have theirs. None
     for what is part of biqe itself, and is not written to."""
     from biqe.evaluate.loop import fingerprint
@@ -206,7 +206,7 @@ def _own_place(run: Path, asked: Asked) -> Path | None:
     return path if queries_of(path) in (None, own) else path.with_name(f"{asked.name}-{own[:8]}.json")
 
 
-def _limited(asked: Asked, limit: int, seed: int) -> Asked:
+def _limited(asked: EvaluationQueries, limit: int, seed: int) -> EvaluationQueries:
     """A sample of the queries, named so that its report does not replace that of all; or all, where they are few."""
     from dataclasses import replace
 
@@ -219,9 +219,9 @@ def _limited(asked: Asked, limit: int, seed: int) -> Asked:
     return replace(asked, queries=taken, name=f"{asked.name}-limit{limit}", notes=notes)
 
 
-def _tell_graph(model: QueryModel, asked: Asked, run: Path) -> None:
+def _tell_graph(model: QueryModel, asked: EvaluationQueries, run: Path) -> None:
     """Tell a model that uses it which triples are known when the questions are asked: those of the splits before."""
-    from biqe.cli._asked import graph_of
+    from biqe.cli._evaluation_queries import graph_of
     from biqe.graph import folder as graph_folder
     from biqe.graph.knowledge_graph import Graph
     from biqe.graph.triples import union

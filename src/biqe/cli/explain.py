@@ -10,8 +10,7 @@ import typer
 
 from biqe.answer.config import MODES, TOP
 from biqe.cli._console import err
-from biqe.cli._opening import GraphFolder, Known, Target, Top
-from biqe.cli._query_text import query_text
+from biqe.cli._options import GraphFolder, Known, Target, Top, query_text
 from biqe.errors import EmptyResult, InvalidOption, UnsupportedQuery
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biqe.cli._opening import graph_place
+from biqe.cli._options import Graph, Json, graph_place
 from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 _BAR = 30
 _DEFAULT_SPLIT = "0.05,0.05"
 
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-_Graph = Annotated[
-    str, typer.Argument(metavar="GRAPH", help="Graph folder of biqe import, or a run, or: atlas.", show_default=False)
-]
-
 
 def import_graph(
     inputs: Annotated[
@@ -36,7 +31,8 @@ def import_graph(
         str | None,
         typer.Option(
             "--format",
-            help="Read every file as tsv, csv, ntriples, nquads, turtle, trig, rdfxml or parquet, whatever its name.",
+            help="Format of all files, instead of their extensions: tsv, csv, ntriples, nquads, turtle, trig, rdfxml or "
+            "parquet.",
             show_default=False,
         ),
     ] = None,
@@ -44,7 +40,7 @@ def import_graph(
         Path | None,
         typer.Option(
             "--labels",
-            help="File of lines: name TAB label [TAB description]. Stands above labels.tsv.",
+            help="TSV file of names, labels and, optionally, descriptions. Overrides labels.tsv.",
             show_default=False,
         ),
     ] = None,
@@ -52,13 +48,12 @@ def import_graph(
         str | None,
         typer.Option(
             "--split",
-            help=f"Shares of valid and test, such as {_DEFAULT_SPLIT} (the default where the input has no splits), "
-            "or none.",
+            help=f"Shares of valid and test, or none. Default: the splits of the input, or else {_DEFAULT_SPLIT}.",
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed splits the same graph the same way.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace a graph that is already there.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random split.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace the graph in that folder.")] = False,
     skip_bad: Annotated[
         bool,
         typer.Option(
@@ -66,13 +61,14 @@ def import_graph(
             help="Leave out lines of TSV, CSV, N-Triples and N-Quads that cannot be read, and report them.",
         ),
     ] = False,
-    json: _Json = False,
+    json: Json = False,
 ) -> None:
-    """Read graph files into a graph folder, which every other command takes.
+    """Read graph files into a graph folder, which the other commands take.
 
-    Formats go by extension, .gz after it is looked through: .tsv .txt .csv .nt .nq .ttl .trig .rdf .parquet. A folder
-    with train, valid and test files keeps these splits; other files in it are ignored and listed. Any other input is
-    split at random into 90 % train, 5 % valid and 5 % test, with every entity and relation kept in train.
+    The format of a file is known from its extension, which may be followed by .gz: .tsv .txt .csv .nt .nq .ttl .trig
+    .rdf .parquet. A folder with train, valid and test files keeps these splits; other files in it are ignored and
+    listed. Any other input is split at random into 90 % train, 5 % valid and 5 % test, with every entity and relation
+    kept in train.
 
         biqe import FB15k-237/ --out kg/fb15k237
         biqe import facts.nt.gz more.ttl --out kg/facts --split 0.1,0.1 --seed 7
@@ -80,9 +76,9 @@ def import_graph(
 
     TSV and CSV have the columns subject, relation, object; a header with words such as head,relation,tail or
     Subject,Property,Value (also h,r,t and s,p,o) may give them in another order. Lines that start with # are comments.
-    Literals stay out of the graph and are counted, in TSV those written as "Rhein"@de or "42"^^<type>; a plain "Rhine"
-    in TSV is a name with its quotation marks. Labels of entities come from rdfs:label, and from a labels.tsv beside the
-    files. A file may be a pipe, or - for standard input, with --format; Parquet and RDF/XML must be files.
+    Literals are left out of the graph and counted; in TSV they are written as "Rhein"@de or "42"^^<type>, while "Rhine"
+    is a name that contains quotation marks. Labels of entities come from rdfs:label, and from a labels.tsv beside the
+    files. With --format, a file may be a pipe, or - for standard input; Parquet and RDF/XML must be files.
     """
     from biqe.cli._console import print_json, progress
     from biqe.graph.files import find_sources
@@ -193,7 +189,7 @@ def _listed(names: list[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + more
 
 
-def stats(graph: _Graph, json: _Json = False) -> None:
+def stats(graph: Graph, json: Json = False) -> None:
     """Show counts, degrees, relations and splits of a graph.
 
         biqe stats kg/fb15k237
@@ -266,18 +262,20 @@ def _short(name: str, width: int = 38) -> str:
 
 
 def find(
-    graph: _Graph,
+    graph: Graph,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Part of a name or label.", show_default=False)],
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Most entities, and most relations, to show.")] = 10,
-    json: _Json = False,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Maximum number of entities, and of relations, to show.")
+    ] = 10,
+    json: Json = False,
 ) -> None:
-    """Look entities and relations up by name or label: equal ones first, then beginnings, then parts.
+    """Find entities and relations by name or label: exact matches first, then prefixes, then substrings.
 
         biqe find kg/fb15k237 germany
         biqe find atlas rhin --json
 
-    Case and accents do not matter. What is printed first on a line can be pasted into a query; the label of an entity,
-    and a description, follow. Exit code 0 also where nothing is found.
+    Case and accents do not matter. Each line begins with what can be pasted into a query; the label of an entity and
+    its description follow. The exit code is 0 even if nothing is found.
     """
     from biqe.cli._console import err, out, print_json
     from biqe.graph import folder, search

@@ -7,42 +7,42 @@ from typing import Annotated
 
 import typer
 
-from biqe.cli._opening import graph_place
+from biqe.cli._options import Graph, Json, graph_place
 from biqe.mine.dataset import MineConfig
 
 _DEFAULT = MineConfig()
 
 
 def mine(
-    graph: Annotated[
-        str, typer.Argument(metavar="GRAPH|atlas", help="Graph folder, as biqe import writes it.", show_default=False)
-    ],
-    out: Annotated[Path, typer.Option("--out", help="Folder to write the mined set to.", show_default=False)],
+    graph: Graph,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the new query set.", show_default=False)],
     recipe: Annotated[
-        str, typer.Option(help="cq: train on paths and DAGs, evaluate DAGs. paths: paths for both.")
+        str, typer.Option(help="cq: paths and DAGs to train on, DAGs to evaluate on. paths: paths for both.")
     ] = _DEFAULT.recipe,
     seed: Annotated[int, typer.Option(help="The same seed on the same graph gives the same queries.")] = _DEFAULT.seed,
-    paths: Annotated[int, typer.Option(help="Most training paths.")] = _DEFAULT.paths,
-    dags: Annotated[int, typer.Option(help="Most training DAGs.")] = _DEFAULT.dags,
-    eval_paths: Annotated[int, typer.Option(help="Most paths from each of valid and test.")] = _DEFAULT.eval_paths,
-    eval_dags: Annotated[int, typer.Option(help="Most DAGs from each of valid and test.")] = _DEFAULT.eval_dags,
+    paths: Annotated[int, typer.Option(help="Maximum number of training paths.")] = _DEFAULT.paths,
+    dags: Annotated[int, typer.Option(help="Maximum number of training DAGs.")] = _DEFAULT.dags,
+    eval_paths: Annotated[
+        int, typer.Option(help="Maximum number of paths of valid, and of test.")
+    ] = _DEFAULT.eval_paths,
+    eval_dags: Annotated[int, typer.Option(help="Maximum number of DAGs of valid, and of test.")] = _DEFAULT.eval_dags,
     eval_passes: Annotated[
-        int, typer.Option(help="Times that walks of valid and test are dealt into DAGs, if more are wanted.")
+        int, typer.Option(help="How often walks of valid and test are combined into DAGs, at most.")
     ] = _DEFAULT.eval_passes,
     equal_branches: Annotated[
-        bool, typer.Option(help="Keep branches that ask the same twice, as the authors' release does.")
+        bool, typer.Option(help="Keep DAGs with two equal branches, as the authors' release does.")
     ] = _DEFAULT.equal_branches,
     at_ends: Annotated[
-        bool, typer.Option(help="Let walks meet at their last entity, too, not only at intermediate ones.")
+        bool, typer.Option(help="Let walks also meet at their last entity, not only at intermediate ones.")
     ] = _DEFAULT.at_ends,
     train_filters: Annotated[
         bool, typer.Option(help="Compute filters for training queries; valid and test always have them.")
     ] = _DEFAULT.train_filters,
-    threads: Annotated[int, typer.Option(help="Threads that compute filters.")] = 2,
-    force: Annotated[bool, typer.Option("--force", help="Replace a mined set that is already there.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+    threads: Annotated[int, typer.Option(help="Processor threads that compute filters.")] = 2,
+    force: Annotated[bool, typer.Option("--force", help="Replace the query set in that folder.")] = False,
+    json: Json = False,
 ) -> None:
-    """Mine queries from a graph's splits and write them, with filters, to a folder.
+    """Mine training and evaluation queries from the splits of a graph, with their answers as filters.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""``biqe train``: train a model on a graph, or go on with a run."""
+"""``biqe train``: train a model on a graph, resume a run, or continue one on a graph that has grown."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from biqe.cli._options import DataFolder, Json, Layers, Settings, ShardEntities, Softmax, Width
 from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MINUTES = 10.0
 _SHOWN = ("mrr", "hits@3", "hits@10", "auc", "apr")
-"""Figures of a validation that its line shows."""
+"""Metrics that the line about a validation shows."""
 
 
 def train(
@@ -25,75 +26,82 @@ def train(
     graph: Annotated[
         str | None, typer.Argument(metavar="GRAPH|atlas", help="Graph folder, or atlas.", show_default=False)
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Run folder to make.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder to create.", show_default=False)] = None,
     set_: Annotated[
         str | None,
         typer.Option(
-            "--set", help="Folder of a mined set, or a benchmark: validates the run, and trains it.", show_default=False
+            "--set",
+            help="Queries to validate on; also trained on with --fixed. Folder of a mined set, or a benchmark, whose "
+            "own training queries are always used.",
+            show_default=False,
         ),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of benchmark files; else BIQE_DATA.", show_default=False)
-    ] = None,
+    data: DataFolder = None,
     start_from: Annotated[
         Path | None,
         typer.Option(help="Run of a link predictor (cqd) whose embeddings biqe begins with.", show_default=False),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option("--resume", help="Run folder to go on with; nothing else is needed.")
+        Path | None,
+        typer.Option(
+            "--resume", metavar="RUN", help="Stopped run to finish. Takes no other option.", show_default=False
+        ),
     ] = None,
     continue_: Annotated[
         str | None,
         typer.Option(
             "--continue",
             metavar="RUN",
-            help="Run whose model a new run begins with; its graph may have grown since.",
+            help="Run whose model the new run begins with. The graph may have grown since.",
             show_default=False,
         ),
     ] = None,
     graph_folder: Annotated[
         str | None,
         typer.Option(
-            "--graph", metavar="GRAPH|LIVE", help="The graph, as an option; or a live graph.", show_default=False
+            "--graph",
+            metavar="GRAPH|LIVE",
+            help="The graph, given as an option. With --continue it may be a live graph.",
+            show_default=False,
         ),
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help=f"Length in minutes [default: {DEFAULT_MINUTES:g}].")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help=f"Length of the run in minutes. Default: {DEFAULT_MINUTES:g}.", show_default=False),
+    ] = None,
     links_minutes: Annotated[
         float | None,
         typer.Option(
-            help="Of them: how many train a link predictor first, which biqe begins with "
-            "[default: a sixth of runs of 30 minutes or more]."
+            help="Of the minutes: how many first train a link predictor that biqe begins with. Default: a sixth of "
+            "runs of 30 minutes or more, else 0.",
+            show_default=False,
         ),
     ] = None,
-    epochs: Annotated[float | None, typer.Option(help="Length in epochs, instead of minutes.")] = None,
-    seed: Annotated[int, typer.Option(help="Of weights, mining, order and dropout.")] = 0,
+    epochs: Annotated[
+        float | None, typer.Option(help="Length of the run in epochs, instead of minutes.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights, mining, order, dropout and held-out facts.")] = 0,
     online: Annotated[
-        bool, typer.Option("--online/--fixed", help="Fresh paths and DAGs each epoch, or the set's own.")
+        bool,
+        typer.Option("--online/--fixed", help="Mine new paths and DAGs for each epoch, or train on those of --set."),
     ] = True,
-    model: Annotated[str, typer.Option(help="Name of the model.")] = "biqe",
+    model: Annotated[str, typer.Option(help="Model to train; 'biqe models' lists them.")] = "biqe",
     positions: Annotated[
-        str | None, typer.Option(help="structure or paper: how biqe tells tokens apart.", show_default=False)
-    ] = None,
-    width: Annotated[int | None, typer.Option(help="Width of the model.", show_default=False)] = None,
-    layers: Annotated[int | None, typer.Option(help="Layers of the model.", show_default=False)] = None,
-    softmax: Annotated[
         str | None,
-        typer.Option(help="full, sampled or auto: entities that a target is compared with.", show_default=False),
+        typer.Option(help="Positions of tokens in biqe: structure, or paper as published.", show_default=False),
     ] = None,
+    width: Width = None,
+    layers: Layers = None,
+    softmax: Softmax = None,
     negatives: Annotated[
-        int | None, typer.Option(help="Entities drawn a step, with --softmax sampled.", show_default=False)
+        int | None, typer.Option(help="Entities drawn for each step, with --softmax sampled.", show_default=False)
     ] = None,
-    threads: Annotated[int, typer.Option(help="Processor threads; 0 takes all cores.")] = 0,
-    shard_entities: Annotated[
-        bool, typer.Option("--shard-entities", help="Under torchrun: split entities and softmax over the ranks.")
-    ] = False,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-O", help="Any other setting, as NAME=VALUE; see below.", show_default=False),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")] = False,
+    threads: Annotated[int, typer.Option(help="Processor threads; 0 uses all cores.")] = 0,
+    shard_entities: ShardEntities = False,
+    option: Settings = None,
+    json: Json = False,
 ) -> None:
-    """Train a model and keep the best one by validation in RUN/model.
+    """Train a model on a graph. The best model by validation is kept in RUN/model.
 
     Examples:
 
@@ -106,81 +114,58 @@ def train(
         biqe train --continue runs/mine --graph kg/live --out runs/newer
         torchrun --nproc-per-node 4 -m biqe train kg/g --out runs/big
 
-    Stop it at any moment, with Ctrl-C or worse, and go on with --resume. A run measured in epochs ends with the
-    same weights as one that was never stopped. A run that was stopped exits with 130 (Ctrl-C) or 143 (a polite
-    kill). Without a validation split there is no best model, and the last one is kept. -O takes every field that
-    'biqe config --defaults' lists.
+    A run can be stopped at any moment, with Ctrl-C, a kill or a power cut, and finished later with --resume. If its
+    length is given in epochs, the weights at its end are the same, bit by bit. The exit code of a stopped run is 130
+    after Ctrl-C and 143 after SIGTERM.
+
+    A graph with fewer than 20 validation triples gets some of its training triples held out to validate on
+    (RUN/held_out.npy); they still count as known when the model is asked. A graph that is too small for that is not
+    validated, and the last weights are kept.
     """
     from biqe.cli._console import err, print_json
-    from biqe.cli._settings import given_options, refuse_twice, split_options
     from biqe.train import session
     from biqe.train.ranks import is_first
 
-    if resume is not None and (others := given_options(context, apart_from=("resume", "json"))):
-        raise InvalidOption(
-            f"--resume takes the run folder and nothing else: the run goes on as it began. Got {', '.join(others)}",
-            hint=f"'biqe train --resume {resume}' goes on; other settings need a new run, which may begin with this "
-            f"one's model: biqe train --continue {resume} --graph GRAPH --out NEW",
-        )
-    if data is not None:
-        from biqe.cli._asked import is_benchmark
-
-        if set_ is None or not is_benchmark(set_):
-            raise InvalidOption(
-                "--data is for benchmarks only", hint="name one with --set; 'biqe benchmarks' lists them"
-            )
-    if graph is not None and graph_folder is not None:
-        raise InvalidOption(
-            f"the graph is given twice, as {graph} and as --graph {graph_folder}", hint="leave one of them out"
-        )
+    _check_options(context, graph, graph_folder, out, set_, data, resume)
     graph = graph if graph is not None else graph_folder
-    if resume is not None:
-        folder = resume
-    elif graph is None or out is None:
-        raise InvalidOption("a new run needs a graph and --out", hint="biqe train GRAPH --minutes 10 --out RUN")
-    else:
-        folder = out
 
     def note(text: str) -> None:
         err.print(f"note: {text}", soft_wrap=True)
 
     with _Display(err, quiet=json) if is_first() else _Silent() as display:
         if resume is not None:
+            folder = resume
             result = session.resume(resume, listener=display, note=note)
         else:
-            assert graph is not None
-            own = {"positions": positions, "width": width, "layers": layers}
-            shared = {"seed": seed, "online": online, "threads": threads}
-            sampling = [
-                f"{name}={value}"
-                for name, value in (("softmax", softmax), ("negatives", negatives))
-                if value is not None
-            ]
+            assert graph is not None and out is not None
+            folder, origin = out, None
+            of_model = {"positions": positions, "width": width, "layers": layers}
             if continue_ is not None:
-                from biqe.cli._continued import origin_of
+                from biqe.cli._continue_run import origin_of
 
-                continue_, model = origin_of(continue_, own, start_from)
-            train_options, model_options = split_options(model, option or [])
-            refuse_twice(context, [*train_options, *model_options])
-            for found, more in zip((train_options, model_options), split_options(model, sampling), strict=True):
-                found |= more
-            train_options |= {"shard_entities": True} if shard_entities else {}
-            model_options |= {name: value for name, value in own.items() if value is not None}
-            length = {"minutes": minutes, "epochs": epochs}
-            length |= {name: train_options[name] for name in length if name in train_options}
-            if length["minutes"] is None and length["epochs"] is None:
-                length["minutes"] = DEFAULT_MINUTES
-            train_options = {**shared, **train_options, **length}
-            if links_minutes is not None:
-                train_options["links_minutes"] = links_minutes
-            elif "links_minutes" not in train_options and continue_ is None and start_from is None:
+                origin, model = origin_of(continue_, of_model, start_from)
+            train_options, model_options = _settings_of_run(
+                context,
+                model,
+                option,
+                **of_model,
+                softmax=softmax,
+                negatives=negatives,
+                minutes=minutes,
+                epochs=epochs,
+                links_minutes=links_minutes,
+                shard_entities=shard_entities or None,
+            )
+            train_options = {"seed": seed, "online": online, "threads": threads, **train_options}
+            if "links_minutes" not in train_options and origin is None and start_from is None:
+                length = {name: train_options.get(name) for name in ("minutes", "epochs")}
                 train_options["links_minutes"] = session.default_links_minutes(model, graph, length)
-            if continue_ is None:
+            if origin is None:
                 config = session.settings(model, **train_options)
             else:
-                from biqe.cli._continued import as_graph_folder
+                from biqe.cli._continue_run import as_graph_folder
 
-                _, kept, config = session.settings_of(continue_, **train_options)
+                _, kept, config = session.settings_of(origin, **train_options)
                 model_options = {**kept, **model_options}
                 graph = as_graph_folder(graph, folder)
             if config.shard_entities and os.environ.get("WORLD_SIZE", "1") == "1":
@@ -198,7 +183,7 @@ def train(
                 model=model,
                 model_options=model_options,
                 start_from=start_from,
-                continues=continue_,
+                continues=origin,
                 listener=display,
                 note=note,
             )
@@ -210,13 +195,58 @@ def train(
     if json:
         print_json(facts)
     else:
-        _tell(folder, result)
-    if result.reason == "interrupted":  # as shells count: 130 after Ctrl-C, 143 after a polite kill
+        _show_result(folder, result)
+    if result.reason == "interrupted":  # as shells count: 130 after Ctrl-C, 143 after SIGTERM
         raise typer.Exit(128 + (result.signal or signal.SIGINT))
 
 
-def _tell(folder: Path, result: Result) -> None:
-    """How the run ended, and what to do with it, on standard output."""
+def _check_options(
+    context: typer.Context,
+    graph: str | None,
+    graph_folder: str | None,
+    out: Path | None,
+    set_: str | None,
+    data: Path | None,
+    resume: Path | None,
+) -> None:
+    """InvalidOption if options are missing, or do not go together."""
+    from biqe.cli._options import given_options
+
+    if resume is not None and (others := given_options(context, apart_from=("resume", "json"))):
+        raise InvalidOption(
+            f"--resume takes the run folder and nothing else: the run goes on as it began. Got {', '.join(others)}",
+            hint=f"'biqe train --resume {resume}' goes on; other settings need a new run, which may begin with this "
+            f"one's model: biqe train --continue {resume} --graph GRAPH --out NEW",
+        )
+    if data is not None:
+        from biqe.cli._evaluation_queries import is_benchmark
+
+        if set_ is None or not is_benchmark(set_):
+            raise InvalidOption(
+                "--data is for benchmarks only", hint="name one with --set; 'biqe benchmarks' lists them"
+            )
+    if graph is not None and graph_folder is not None:
+        raise InvalidOption(
+            f"the graph is given twice, as {graph} and as --graph {graph_folder}", hint="leave one of them out"
+        )
+    if resume is None and (out is None or (graph is None and graph_folder is None)):
+        raise InvalidOption("a new run needs a graph and --out", hint="biqe train GRAPH --minutes 10 --out RUN")
+
+
+def _settings_of_run(
+    context: typer.Context, model: str, words: list[str] | None, **options: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Training settings, with the default length if none is given, and model settings."""
+    from biqe.cli._options import read_settings
+
+    train_options, model_options = read_settings(context, model, words, **options)
+    if "minutes" not in train_options and "epochs" not in train_options:
+        train_options["minutes"] = DEFAULT_MINUTES
+    return train_options, model_options
+
+
+def _show_result(folder: Path, result: Result) -> None:
+    """Print how the run ended, and what to do next."""
     from biqe.cli._console import out as stdout
 
     if not result.validated:
@@ -226,7 +256,7 @@ def _tell(folder: Path, result: Result) -> None:
     else:
         quality = f"best validation {next(iter(result.metrics), 'mrr').upper()} {result.place.best:.4f}"
     stdout.print(
-        f"{folder}: {result.reason} after {result.place.step:,} steps in {lasted(result.place.seconds)}; {quality}"
+        f"{folder}: {result.reason} after {result.place.step:,} steps in {duration(result.place.seconds)}; {quality}"
     )
     if result.reason == "interrupted":
         stdout.print(f"go on with: biqe train --resume {folder}", soft_wrap=True)
@@ -234,33 +264,30 @@ def _tell(folder: Path, result: Result) -> None:
         stdout.print(f"ask it with: biqe ask {folder} 'SELECT …'", soft_wrap=True)
 
 
-def lasted(seconds: float) -> str:
-    """A length of time: in seconds below a minute, which would be 0.0 min.
+def duration(seconds: float) -> str:
+    """A length of time in words: seconds below a minute, else minutes.
 
-    >>> lasted(4.21), lasted(59.97), lasted(90)
+    >>> duration(4.21), duration(59.97), duration(90)
     ('4.2 s', '1.0 min', '1.5 min')
     """
     return f"{seconds:.1f} s" if round(seconds, 1) < 60 else f"{seconds / 60:.1f} min"
 
 
 class _Silent:
-    """A rank that shows nothing: rank 0 shows the run."""
+    """Shows nothing: with several ranks, only rank 0 shows the run."""
 
     def __enter__(self) -> _Silent:
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        """Nothing to close."""
+    def __exit__(self, *error: Any) -> None: ...
 
-    def stepped(self, fraction: float, facts: dict[str, Any]) -> None:
-        """Shown by rank 0."""
+    def stepped(self, fraction: float, facts: dict[str, Any]) -> None: ...
 
-    def validated(self, facts: dict[str, Any]) -> None:
-        """Shown by rank 0."""
+    def validated(self, facts: dict[str, Any]) -> None: ...
 
 
 class _Display:
-    """The run on standard error: a bar on a terminal, a line now and then elsewhere."""
+    """Shows the run on standard error: a progress bar on a terminal, else a line from time to time."""
 
     def __init__(self, console: Any, *, quiet: bool) -> None:
         from biqe.cli._console import progress
@@ -285,10 +312,10 @@ class _Display:
         self._done = done
 
     def validated(self, facts: dict[str, Any]) -> None:
-        """Print a line about the validation."""
+        """Print the metrics of a validation."""
         if not self._quiet:
             self._console.print(
                 f"{facts['of'] + ': ' if 'of' in facts else ''}"
-                f"validation at {lasted(facts['seconds'])}, step {facts['step']:,}: "
+                f"validation at {duration(facts['seconds'])}, step {facts['step']:,}: "
                 + ", ".join(f"{name.upper()} {facts[name]:.4f}" for name in _SHOWN if name in facts)
             )

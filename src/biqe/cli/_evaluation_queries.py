@@ -1,4 +1,4 @@
-"""The queries that ``biqe evaluate`` ranks: of a mined set, of a benchmark, or of the authors' release."""
+"""Queries for ``biqe evaluate`` and ``biqe calibrate``: of a mined set, a benchmark, or the authors' release."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The queries to rank, and what the report says about where they come from."""
+class EvaluationQueries:
+    """Queries to rank, and what the report says about their origin."""
 
     queries: QuerySet | ShapedQueries
     filter_graph: str | None
-    """None where the protocol leaves no choice."""
+    """Which true answers are filtered out; None if the protocol decides."""
     name: str
-    """Stem of the report's file."""
+    """File name of the report, without extension."""
     protocol: str = "cq"
     splits: Splits | None = None
-    """The graph, where opening the queries has read it."""
+    """The graph, if it was read to open the queries."""
     candidates: NDArray[np.int32] | None = None
-    """Entities that a benchmark ranks among; None for all."""
+    """Entities that the benchmark ranks; None for all."""
     fingerprints: dict[str, str] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
 
 
 def graph_of(run: Path) -> Path | None:
-    """The graph folder that a run or the embedded model was trained on; None where nobody knows, or it is gone."""
-    from biqe.cli._opening import graph_place
+    """The graph folder that a run or the embedded model was trained on; None if it is unknown or gone."""
+    from biqe.cli._options import graph_place
     from biqe.errors import UnreadableFile
     from biqe.graph.folder import is_graph_folder
 
@@ -49,7 +49,8 @@ def graph_of(run: Path) -> Path | None:
 
 
 def is_benchmark(name: str) -> bool:
-    """Whether --set names a benchmark; UnknownName if it names nothing. A folder of the same name is ./NAME."""
+    """Whether --set names a benchmark rather than a folder; UnknownName if it is neither. A folder with the name of a
+    benchmark is given as ./NAME."""
     if os.sep in name:
         return False
     from biqe import benchmarks
@@ -67,8 +68,8 @@ def is_benchmark(name: str) -> bool:
 
 def of_benchmark(
     name: str, split: str, filter_graph: str | None, data: Path | None, run: Path, vocabulary: Vocabulary
-) -> Asked:
-    """Questions of a benchmark in the ids of the run's graph, if that is still there, or else of the benchmark's."""
+) -> EvaluationQueries:
+    """Queries of a benchmark, with the ids of the run's graph if that is still there, or else of the benchmark's."""
     from biqe import benchmarks
     from biqe.errors import EmptyResult, InvalidOption
     from biqe.graph import folder as graph_folder
@@ -95,7 +96,7 @@ def of_benchmark(
         stem += f"-{filter_graph}"
     elif filter_graph is not None:
         raise InvalidOption(f"--filter-graph is for protocol cq; {name} goes through {opened.protocol}, which fixes it")
-    return Asked(
+    return EvaluationQueries(
         queries,
         filter_graph,
         stem,
@@ -107,7 +108,7 @@ def of_benchmark(
     )
 
 
-def of_set(folder: Path, split: str, filter_graph: str | None, vocabulary: Vocabulary) -> Asked:
+def of_set(folder: Path, split: str, filter_graph: str | None, vocabulary: Vocabulary) -> EvaluationQueries:
     """Queries of a mined set."""
     from biqe.mine import folder as mined_folder
 
@@ -116,7 +117,7 @@ def of_set(folder: Path, split: str, filter_graph: str | None, vocabulary: Vocab
     _compare(f"query set {folder}", mined.vocabulary_fingerprint, mined.entity_count, vocabulary)
     queries = mined[split]
     filter_graph = filter_graph or "complete"
-    return Asked(
+    return EvaluationQueries(
         queries,
         filter_graph,
         f"{folder.resolve().name}-{split}-{filter_graph}",
@@ -133,8 +134,8 @@ def of_release(
     graph: Path | None,
     skip_unknown: bool,
     vocabulary: Vocabulary,
-) -> Asked:
-    """Queries of the authors' release, with their own filters or with filters computed from a graph."""
+) -> EvaluationQueries:
+    """Queries of the authors' release, with the released filters or with filters computed from a graph."""
     from biqe.benchmarks import FILTER_GRAPHS, read_release, release_kind
     from biqe.errors import InvalidOption
 
@@ -151,7 +152,7 @@ def of_release(
     queries, fingerprints = read.queries, {}
     if graph is not None and computed:
         queries, fingerprints["graph"] = _with_computed_filters(queries, graph, filter_graph, read.split, vocabulary)
-    return Asked(
+    return EvaluationQueries(
         queries,
         filter_graph,
         f"{directory.resolve().name}-{read.kind}-{read.split}-{filter_graph}",
@@ -170,7 +171,7 @@ def of_release(
 def _with_computed_filters(
     queries: QuerySet, folder: Path, filter_graph: str, split: str, vocabulary: Vocabulary
 ) -> tuple[QuerySet, str]:
-    """The queries with true values from a graph folder, and the graph's fingerprint."""
+    """The queries with their answers in a graph folder as filters, and the graph's fingerprint."""
     from biqe.errors import InvalidOption
     from biqe.exact.answers import answer_sets
     from biqe.graph import folder as graph_folder

@@ -1,4 +1,4 @@
-"""``biqe train --continue``: where a run begins that goes on from another one, on a graph that may have grown."""
+"""``biqe train --continue``: the run that is continued, and the graph, which may have grown since."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from biqe.errors import InvalidOption, UnreadableFile
 
 
 def origin_of(run: str, model_options: Mapping[str, Any], start_from: Path | None) -> tuple[str, str]:
-    """The run or model folder that is continued, and the name of its model. ``atlas`` is the embedded one."""
+    """Folder and model name of the run or model to continue; ``atlas`` is the embedded model. InvalidOption if options
+    are given that only a new model takes."""
     from biqe import atlas
     from biqe.models.store import read_manifest
 
@@ -32,7 +33,7 @@ def origin_of(run: str, model_options: Mapping[str, Any], start_from: Path | Non
 
 
 def as_graph_folder(graph: str, out: Path) -> str:
-    """``graph`` itself where it is a graph folder; a live graph is copied, as it is now, into the run."""
+    """``graph`` itself if it is a graph folder; a live graph is copied into the run, as it is now."""
     from biqe.graph import folder as graph_folder
     from biqe.serve.live.generations import is_live_folder
     from biqe.train.run import GRAPH, check_free
@@ -41,8 +42,8 @@ def as_graph_folder(graph: str, out: Path) -> str:
         return graph
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InvalidOption(
-            "a run of several processes needs a graph that lies still, and this one is live",
-            hint="begin with one process; or continue on a graph folder",
+            "several processes cannot train on a live graph, which may change while they read it",
+            hint="use one process, or continue on a graph folder",
         )
     from biqe.serve.live import LiveGraph
 
@@ -52,5 +53,5 @@ def as_graph_folder(graph: str, out: Path) -> str:
     copy = out / GRAPH
     extra = {"known": view.known, "live_version": view.version}
     graph_folder.save(view.splits, copy, prefixes=live.prefixes, extra=extra, force=True)
-    live.copied(view.splits.fingerprint)  # the new model may answer over the live graph, which goes on
+    live.copied(view.splits.fingerprint)  # so that the new model may answer over later versions of the live graph
     return str(copy)
