@@ -47,15 +47,17 @@ demo: setup  ## train BiQE on the embedded atlas (about 3 minutes) and ask the p
 	$(BIN)/biqe ask $(DEMO_RUN) '$(QUESTION)' --top 8
 
 # The page is tested in Debian's Chromium. Without it, and without the right to install it, those tests are skipped.
-test: setup  ## all tests
+test: check  ## ruff, the format check, mypy and the docs check, then all tests
 	@command -v chromium >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
 		|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-liberation; } \
 		|| echo "chromium could not be installed; the tests of the page will be skipped" >&2
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
-check: setup  ## ruff and mypy
+check: setup  ## ruff, the format check, mypy and the docs check
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@$(MAKE) --no-print-directory docs-check
 
 fix: setup  ## let ruff repair and format what it can
 	$(BIN)/ruff check --fix .

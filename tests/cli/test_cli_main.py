@@ -222,3 +222,25 @@ def test_names_outside_the_terminal_s_encoding_are_printed():
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}
     )
     assert (done.returncode, done.stdout) == (0, "K\\xf6ln\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("aks", "ask"), ("trian", "train"), ("evalute", "evaluate"), ("Ask", "ask")]
+)
+def test_a_misspelt_command_is_answered_with_the_nearest(typed, meant, capsys):
+    assert cli.main([typed, "atlas"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and f"There is no command {typed!r}. Did you mean {meant!r}?" in " ".join(err.split())
+    assert "hint: " in err
+
+
+def test_a_word_that_is_like_no_command_gets_no_suggestion(capsys):
+    assert cli.main(["quux"]) == 2
+    err = capsys.readouterr().err
+    assert "quux" in err and "mean" not in err and "biqe --help" in err
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_is_itself(command, capsys):
+    assert cli.main([command, "--help"]) == 0
+    assert f"Usage: biqe {command}" in capsys.readouterr().out

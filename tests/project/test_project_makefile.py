@@ -17,6 +17,34 @@ def test_make_lists_every_target(root):
     assert re.findall(r"^  make (\S+)", listed, re.MULTILINE) == phony
 
 
+def test_make_test_checks_before_it_tests(root):
+    """In this order: ruff, the format, types, the docs, the tests; ``make check`` runs all but the tests."""
+    checks = ["ruff check .", "ruff format --check .", "mypy", *DOCS_CHECKS]
+    assert steps_of(root, "check") == checks
+    assert steps_of(root, "test") == [*checks, "python -m pytest"]
+
+
+DOCS_CHECKS = [
+    "python tools/check_links.py",
+    "python tools/check_paper_map.py",
+    "python tools/results_table.py --check",
+]
+
+
+def steps_of(root, target) -> list[str]:
+    """The tools of .venv that a target runs, in order, without setting it up."""
+    words = ["make", "-C", root, "--dry-run", "--no-print-directory", "-o", "setup", target]
+    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return re.findall(
+        r"\.venv/bin/((?:ruff|mypy|python (?:tools/|-m pytest))[^\n]*?)(?: -n [^\n]*)?$", shown, re.MULTILINE
+    )
+
+
+def test_the_hooks_check_style_and_format(root):
+    hooks = (root / ".pre-commit-config.yaml").read_text("utf-8")
+    assert ".venv/bin/ruff check" in hooks and ".venv/bin/ruff format --check" in hooks
+
+
 def test_ci_runs_make_test_and_nothing_else(root):
     script = root / ".ci" / "run"
     assert os.access(script, os.X_OK)

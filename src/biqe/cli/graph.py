@@ -31,7 +31,7 @@ def import_graph(
         str | None,
         typer.Option(
             "--format",
-            help="Format of all files, instead of their extensions: tsv, csv, ntriples, nquads, turtle, trig, rdfxml or "
+            help="Format of all files, whatever their extensions: tsv, csv, ntriples, nquads, turtle, trig, rdfxml or "
             "parquet.",
             show_default=False,
         ),

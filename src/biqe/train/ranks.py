@@ -94,9 +94,9 @@ class Ranks:
         errors = self.gather(None if failed is None else _as_message(failed))
         if failed is not None:
             raise failed
-        for rank, error in enumerate(errors):
-            if error is not None:
-                raise _repeated(rank, error)
+        for rank, message in enumerate(errors):
+            if message is not None:
+                raise _repeated(rank, message)
         return done[0]
 
     def from_first(self, work: Callable[[], T]) -> T:

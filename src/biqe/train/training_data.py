@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import UnknownName
 from biqe.evaluate.loop import evaluate, evaluate_bio, evaluate_q2b
+from biqe.evaluate.report import Report
 from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.triples import union
@@ -28,6 +29,8 @@ from biqe.train.queries import triple_queries
 
 FEWEST_DAGS = 50
 """With fewer validation DAGs, the validation triples themselves are a steadier measure."""
+RANKING = ("mrr", "hits@1", "hits@3", "hits@10")
+"""Metrics of ranking protocols."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def open_training_data(
     folder, is_benchmark = Path(query_set), isinstance(query_set, str) and query_set in benchmarks.names()
     if is_benchmark:
         opened = benchmarks.open(str(query_set), data=None if data is None else Path(data), splits=splits)
-        record = {
+        record: dict[str, Any] = {
             "benchmark": opened.name,
             "data": None if data is None else str(Path(data).resolve()),
             "fingerprint": opened.fingerprint,
@@ -103,7 +106,7 @@ def validation(splits: Splits, data: TrainingData | None, config: TrainConfig) -
 
     def measure(model: QueryModel) -> dict[str, float]:
         report = evaluate(model.without_search(), queries, filter_graph="complete", bootstrap=0)
-        return {name: round(report.value(name), 6) for name in ("mrr", "hits@1", "hits@3", "hits@10")}
+        return _metrics(report, *RANKING)
 
     return Validation(measure, len(queries))
 
@@ -122,13 +125,15 @@ def _of_benchmark(questions: ShapedQueries, data: TrainingData, config: TrainCon
 
     def measure(model: QueryModel) -> dict[str, float]:
         if data.protocol == "bio":
-            report, names = evaluate_bio(model.without_search(), sample, bootstrap=0), ("auc", "apr")
-        else:
-            report = evaluate_q2b(model.without_search(), sample, candidates=data.candidates, bootstrap=0)
-            names = ("mrr", "hits@1", "hits@3", "hits@10")
-        return {name: round(report.value(name), 6) for name in names}
+            return _metrics(evaluate_bio(model.without_search(), sample, bootstrap=0), "auc", "apr")
+        report = evaluate_q2b(model.without_search(), sample, candidates=data.candidates, bootstrap=0)
+        return _metrics(report, *RANKING)
 
     return Validation(measure, len(sample))
+
+
+def _metrics(report: Report, *names: str) -> dict[str, float]:
+    return {name: round(report.value(name), 6) for name in names}
 
 
 def validation_queries(splits: Splits, given: QuerySet | None, config: TrainConfig) -> QuerySet | None:
