@@ -1,7 +1,7 @@
-"""What commands print with: results on standard output, progress and remarks on standard error.
+"""Output of commands: results on standard output, progress and notes on standard error.
 
-Markup is off: a name such as ``[draft]`` or ``:rhine:`` is printed as it is spelt, not read as a style or an emoji.
-Colour is used on a terminal only, and never when NO_COLOR is set.
+Markup is off: a name such as ``[draft]`` or ``:rhine:`` is printed as it is, not as a style or an emoji. Colour is used
+only on a terminal, and never if NO_COLOR is set.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rich.table import Table
 out = Console(markup=False, emoji=False, highlight=False)
 """Results: standard output, wrapped at the terminal's width, or at 80 columns where there is no terminal."""
 err = Console(stderr=True, markup=False, emoji=False, highlight=False)
-"""Progress and remarks: standard error."""
+"""Progress and notes: standard error."""
 
 
 def print_json(value: object) -> None:
@@ -75,7 +75,7 @@ def table(
 ) -> None:
     """Print a plain table that fits the terminal (80 columns where there is none).
 
-    Columns in ``left`` are aligned left and give way when space is short; all others are numbers, aligned right.
+    Columns in ``left`` are aligned left and wrapped when space is short; all others are numbers, aligned right.
     Floats are shown with three digits, integers with thousands separators. An empty line follows.
     """
     view = Table(
@@ -104,16 +104,16 @@ def _cell(value: object) -> str:
 
 
 class Advance(Protocol):
-    """Called with the units done since the last call, and optionally a short remark such as the current loss."""
+    """Called with the units done since the last call, and optionally a short note such as the current loss."""
 
     def __call__(self, done: float = 1, *, note: str = "") -> None: ...
 
 
 @contextmanager
 def progress(description: str, total: float | None = None) -> Iterator[Advance]:
-    """Show progress on standard error while the block runs; ``total=None`` where the end is not known.
+    """Show progress on standard error while the block runs; ``total`` is None if it is not known.
 
-    A bar on a terminal. Elsewhere a plain line now and then, so that logs stay short, and one at the end.
+    On a terminal this is a bar; elsewhere a line every 15 seconds, so that logs stay short, and one at the end.
     """
     with _bar(description, total) if err.is_terminal else _lines(description, total) as advance:
         yield advance

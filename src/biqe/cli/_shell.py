@@ -1,8 +1,8 @@
-"""``biqe ask RUN`` without a query: questions typed one after the other.
+"""``biqe ask RUN`` without a query: an interactive shell.
 
-Names are completed with the Tab key, lines are remembered from one session to the next, and a query may run over
-several lines: it ends with the brace that closes it, or with an empty line. A clause that comes after the brace, such
-as LIMIT, belongs to the query if it is there already, as in text that is pasted; typed later, it asks the query again.
+The Tab key completes names, and the history is kept between sessions. A query may have several lines: it ends with its
+closing brace or with an empty line. A clause after the brace, such as LIMIT, belongs to the query if it is pasted with
+it; typed later, it asks the last query again.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ Tab completes names of the graph after a colon. 'explain 3' tells why row 3 of t
 'LIMIT 5', or another clause that may follow the closing brace, asks the last query again with it.
 'quit' or Ctrl-D leaves."""
 HISTORY = 1_000
-"""Lines that are remembered."""
+"""Lines of history that are kept."""
 PASTE = 0.05
-"""Seconds in which the next line of a pasted text comes."""
+"""Seconds within which the next line of pasted text arrives."""
 NOTHING_IN_COMMON = " "
-"""Offered beside names that would shorten what was typed: then the line editor lists them and leaves the word alone."""
+"""Extra completion. It has no common prefix with names, so the line editor lists them and does not change the word."""
 LISTED = 1_000
-"""Names in other capitals, or by label, that are offered at most."""
+"""Maximum number of completions by label or in other capitals."""
 COMMANDS = ("help", "quit", "exit", "explain")
 
 
 class Shell:
-    """A conversation with one knowledge base."""
+    """An interactive session with one knowledge base."""
 
     def __init__(self, kb: KnowledgeBase, ask: Callable[[str], Any], show: Callable[[Any], None]) -> None:
         self.kb = kb
@@ -55,10 +55,9 @@ class Shell:
         self._ended = False
 
     def run(self, read: Callable[[str], str] | None = None, waits: Callable[[], bool] | None = None) -> None:
-        """Read and answer until the input ends. Errors are shown, and the conversation goes on.
+        """Read and answer until the input ends. Errors are shown, and the session continues.
 
-        ``read`` gives a line, and ``waits`` tells whether one more is there already; both are the terminal's unless
-        given.
+        ``read`` returns a line, and ``waits`` whether another one is waiting already; by default both use the terminal.
         """
         read, waits = read or input, waits or _input_waits
         print(f"{self._greeting()}\n'help' explains, 'quit' leaves.", file=sys.stderr)
@@ -68,7 +67,7 @@ class Shell:
             except EOFError:
                 return
             except KeyboardInterrupt:
-                print(file=sys.stderr)  # the line that was begun is dropped, as in other shells
+                print(file=sys.stderr)  # drop the unfinished line, as other shells do
                 continue
             if text.strip().casefold() in ("quit", "exit"):
                 return
@@ -88,7 +87,7 @@ class Shell:
         )
 
     def answer(self, text: str) -> None:
-        """Answer one thing that was typed."""
+        """Answer a query, or run a command such as ``help``."""
         words = text.split()
         if not words:
             return
@@ -99,12 +98,12 @@ class Shell:
         elif begins_clause(text):
             self._ask_again(text)
         else:
-            self._query = text  # kept even if it is refused: a clause may be what it lacks
+            self._query = text  # kept even if it is refused: it may only lack a clause
             self._last = self._ask(text)
             self._show(self._last)
 
     def _ask_again(self, clauses: str) -> None:
-        """Ask the last query with these clauses; with them it is the last one, unless they are refused."""
+        """Ask the last query with additional clauses. It becomes the last query unless it is refused."""
         shown = " ".join(clauses.split())
         if not self._query:
             raise InvalidOption(
@@ -146,7 +145,7 @@ class Shell:
         return "\n".join(lines)
 
     def _line_after(self, read: Callable[[str], str]) -> str | None:
-        """The line after the end of a query; None where the input ends, which the query is answered before."""
+        """The line after the end of a query; None if the input ends. The query is answered before the shell leaves."""
         try:
             return read(MORE)
         except EOFError:
@@ -163,19 +162,16 @@ def _is_command(text: str) -> bool:
 
 
 def _input_waits() -> bool:
-    """Whether the terminal has input that nobody has read yet.
-
-    Neither the line editor nor Python takes more from a terminal than the line that it returns.
-    """
+    """Whether the terminal has unread input. The line editor reads one line at a time, so the rest is still there."""
     try:
         return bool(select.select([sys.stdin], [], [], PASTE)[0])
     except (OSError, ValueError):
-        return False  # an input that is no file of the system's
+        return False  # standard input is not a file
 
 
 @contextmanager
 def line_editing(kb: KnowledgeBase) -> Iterator[None]:
-    """Completion and history of the standard library's line editor, where Python was built with one."""
+    """Completion and history by readline, if Python was built with it."""
     try:
         import readline
     except ImportError:
@@ -190,14 +186,14 @@ def line_editing(kb: KnowledgeBase) -> Iterator[None]:
         return found[state] if state < len(found) else None
 
     readline.set_completer(completer)
-    # Neither a colon nor an angle bracket ends a word: they begin names.
+    # Colons and angle brackets begin names, so they do not separate words.
     readline.set_completer_delims(" \t\n{}();,")
     readline.parse_and_bind("tab: complete")
     place = history_file()
     try:
         readline.read_history_file(place)
     except OSError:
-        readline.clear_history()  # there is none yet, or it cannot be read
+        readline.clear_history()  # no history yet, or not readable
     try:
         yield
     finally:
@@ -212,18 +208,18 @@ def line_editing(kb: KnowledgeBase) -> Iterator[None]:
 
 
 def _offered(word: str, kb: KnowledgeBase) -> list[str]:
-    """What the line editor is given: it puts what all of these begin with in the place of the word."""
+    """Completions of a word. The line editor replaces the word by their common prefix."""
     as_typed = complete_as_typed(word, kb.vocabulary, kb.prefixes)
     if as_typed:
         return as_typed
-    # Other capitals, or names whose label was typed. One of them may take the word's place.
+    # Names in other capitals, or whose label begins with the word; a single one replaces it.
     found = complete(word, kb.vocabulary, kb.prefixes, limit=LISTED)
     shortens = len(found) > 1 and not os.path.commonprefix(found).casefold().startswith(word.casefold())
-    # Where there are more than these, nobody knows what all have in common.
+    # If the list is cut off, the common prefix of all completions is not known.
     return [*found, NOTHING_IN_COMMON] if shortens or len(found) == LISTED else found
 
 
 def history_file() -> Path:
-    """Where the lines are remembered: BIQE_HISTORY, or the user's state folder."""
+    """File of the history: BIQE_HISTORY, or a file in the user's state folder."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return Path(os.environ.get("BIQE_HISTORY") or os.path.join(state, "biqe", "history"))

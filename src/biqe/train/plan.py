@@ -1,8 +1,8 @@
-"""What a training run will need, before it starts: memory, time and traffic of each rank.
+"""Estimates of what a training run will need: memory, time and network traffic of each rank.
 
-The formulas are those of docs/concepts/scale.md. Memory counts arrays, of which the sizes are known; time divides the
-multiplications of a step by a rate of matrix products that was measured here. Neither replaces a trial: expect a fifth
-more or less memory, and up to twice the time.
+The formulas are those of docs/concepts/scale.md. Memory is the sum of all large arrays. Time is the number of
+multiplications of a step, divided by the speed of matrix products measured on this machine. Expect memory to be off by
+a fifth, and time by a factor of two.
 """
 
 from __future__ import annotations
@@ -26,35 +26,36 @@ from biqe.train.session import samples
 from biqe.train.stream import check_budgets
 
 PROGRAM = 300 << 20
-"""The interpreter, the libraries, and compiled kernels."""
+"""Bytes of the interpreter, the libraries and compiled kernels."""
 QUERY_BYTES = 150
-"""A triple as a training query: nodes, edge, answers, tokens, place in a batch."""
+"""Bytes of a triple as a training query: nodes, edge, answers, tokens, place in a batch."""
 MINED_BYTES = 700
-"""A mined path or DAG likewise."""
+"""Bytes of a mined path or DAG."""
 SORTING = 2.0
-"""An epoch's peak over what it keeps: keys and orders of what is being sorted."""
+"""Peak memory of preparing an epoch, relative to the queries it keeps: sorting needs keys and orders."""
 PATH_TOKENS, DAG_TOKENS, DAG_TARGETS = 8.0, 15.0, 3.5
-"""Of mined queries, on average; paths predict half their tokens, about."""
+"""Averages of mined queries. About half the tokens of a path are predicted."""
 BYTES_A_SECOND = 4e9
-"""At which the optimiser walks through weights, moments and average; a cautious figure."""
+"""Speed at which the optimiser reads and writes weights, moments and average; a cautious figure."""
 PASSES = 14
-"""Reads and writes of each weight in a step that touches all: gradient, two moments, weight, average."""
+"""Reads and writes of each weight in a step: gradient, two moments, weight, average."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a plan is made for."""
+    """Sizes of a graph."""
 
     entities: int
     relations: int
     triples: int
     """Of the training split."""
     questions: int
-    """Training queries that its triples make: those that ask the same count once for up to ``triple_answers``."""
+    """Training queries made of its triples: up to ``triple_answers`` triples with the same subject and relation make
+    one."""
 
     @classmethod
     def of(cls, splits: Splits, triple_answers: int) -> Sizes:
-        """Sizes of a graph, counted."""
+        """Sizes of the training split."""
         train = splits.train
         starts = (
             np.flatnonzero(np.any(np.diff(train[:, :2], axis=0, prepend=-1), axis=1)) if len(train) else train[:, 0]
@@ -108,7 +109,7 @@ def plan(
     if sizes.entities < 1:
         raise InvalidOption("a plan needs a graph with entities", hint="biqe stats GRAPH shows what it holds")
     built = _shapes(model, dict(options or {}), sizes)
-    # What a run would be refused for has no needs.
+    # A run that would be refused is refused here, too.
     sampled = samples(built, config)
     check_budgets(config, ranks)
     if config.shard_entities and ranks > 1:
@@ -156,7 +157,7 @@ def plan(
 
 
 def _shapes(model: str, options: dict[str, Any], sizes: Sizes) -> QueryModel:
-    """The model without memory for its weights."""
+    """The model with the shapes of its weights, but without their memory."""
     with torch.device("meta"):
         return _catalogue.build(model, options, sizes.entities, sizes.relations)  # type: ignore[no-any-return]
 
@@ -177,13 +178,13 @@ def _steps(sizes: Sizes, config: TrainConfig, *, mined: bool) -> tuple[float, in
 
 
 def _floats_a_token(model: QueryModel, tokens: int, width: int) -> int:
-    """Numbers that the forward pass keeps of a token for the backward pass."""
+    """Floats that the forward pass keeps for each token, for the backward pass."""
     layers, feed, heads = (getattr(model.config, name, 1) for name in ("layers", "feed_forward", "heads"))
     return int(layers * (14 * width + 4 * feed + 3 * heads * DAG_TOKENS) + 6 * width)
 
 
 def _products_a_token(model: QueryModel) -> float:
-    """Multiplications of a token in the layers: the weights that are matrices, without tables of names."""
+    """Multiplications for each token in the layers: elements of all matrices but the embedding tables."""
     tables = {model.entity_count, model.relation_count, 2 * model.relation_count, 2 * model.relation_count + 1}
     return float(sum(w.numel() for w in model.parameters() if w.dim() == 2 and len(w) not in tables))
 
@@ -194,7 +195,7 @@ def _logits(targets: int, candidates: int) -> int:
 
 
 def _epoch_bytes(sizes: Sizes, config: TrainConfig, ranks: int, *, mined: bool) -> int:
-    """Every rank makes the queries of all triples before it takes its share; of mined ones it makes its share."""
+    """Every rank makes the queries of all triples before it takes its share; it mines only its share of walks."""
     triples = QUERY_BYTES * sizes.questions * (1 if mined else 2)
     walks = MINED_BYTES * (config.paths + config.dags) / ranks if mined and config.online else 0
     return int(SORTING * (triples + walks))
@@ -203,23 +204,23 @@ def _epoch_bytes(sizes: Sizes, config: TrainConfig, ranks: int, *, mined: bool) 
 def _traffic(
     ranks: int, split: bool, sampled: bool, table: int, others: int, touched: int, tokens: int, targets: int, width: int
 ) -> int:
-    """Bytes that a rank sends in a step: gradients of what all share are added up in a ring."""
+    """Bytes that a rank sends in a step: gradients of shared weights are added up in a ring."""
     if ranks == 1:
         return 0
     ring = 2 * (ranks - 1) / ranks
     if split:
-        # Rows of tokens out and their gradients back, hidden states at targets out and gradients back, three numbers
-        # a target; to every other rank what is its.
+        # To every other rank: rows of its tokens and their gradients, hidden states at targets and their gradients,
+        # three numbers for each target.
         rows = 2 * tokens * width * (ranks - 1) / ranks
         hidden = 2 * targets * width * (ranks - 1) + 3 * targets * (ranks - 1)
         return int(4 * (rows + hidden + ring * others))
-    # Sparse rows go to every other rank, with their numbers of eight bytes.
+    # Sparse rows go to every other rank, with row numbers of eight bytes.
     entities = (ranks - 1) * (touched + 2 * touched / max(1, width)) if sampled else ring * table
     return int(4 * (entities + ring * others))
 
 
 def measured_rate(seconds: float = 0.4) -> float:
-    """Floating-point operations a second of matrix products here and now, of the shapes that layers have."""
+    """Floating-point operations per second of matrix products of the shapes that layers have, measured now."""
     a, b, out = torch.randn(2048, 256), torch.randn(256, 1024), torch.empty(2048, 1024)
     torch.mm(a, b, out=out)
     done, start = 0, time.perf_counter()

@@ -302,7 +302,7 @@ def _train(run: Run, prepared: _Prepared, listener: Listener, ranks: Ranks, note
     newest = checkpoint.newest(run.checkpoints, ranks)
     if newest is not None and checkpoint.read_place(newest).finished:  # a rank died at the very end, and all restarted
         return Result(checkpoint.read_place(newest), "finished")
-    if newest is None:
+    if newest is None and ranks.first:
         _note_validation(prepared, note)
     if config.links_minutes:
         assert config.minutes is not None
