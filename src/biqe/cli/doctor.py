@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biqe.cli._options import Json, Layers, Settings, ShardEntities, Softmax, Width, graph_place
+from biqe.cli._options import (
+    Json,
+    Layers,
+    Settings,
+    ShardEntities,
+    Softmax,
+    Width,
+    given_options,
+    graph_place,
+    read_settings,
+)
 from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -42,8 +52,6 @@ def doctor(
     A plan estimates the memory of each process, the time of a step and of an epoch on this machine, and the data sent
     between processes. It measures this machine for half a second and writes nothing.
     """
-    from biqe.cli._options import given_options, read_settings
-
     if not plan and (others := given_options(context, apart_from=("graph", "json"))):
         raise InvalidOption(
             f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} for --plan only",

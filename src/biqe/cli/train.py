@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biqe.cli._options import DataFolder, Json, Layers, Settings, ShardEntities, Softmax, Width
+from biqe.cli._options import (
+    DataFolder,
+    Json,
+    Layers,
+    Settings,
+    ShardEntities,
+    Softmax,
+    Width,
+    given_options,
+    read_settings,
+)
 from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -144,7 +154,7 @@ def train(
                 from biqe.cli._continue_run import origin_of
 
                 origin, model = origin_of(continue_, of_model, start_from)
-            train_options, model_options = _settings_of_run(
+            train_options, model_options = read_settings(
                 context,
                 model,
                 option,
@@ -157,6 +167,8 @@ def train(
                 shard_entities=shard_entities or None,
             )
             train_options = {"seed": seed, "online": online, "threads": threads, **train_options}
+            if "minutes" not in train_options and "epochs" not in train_options:
+                train_options["minutes"] = DEFAULT_MINUTES
             if "links_minutes" not in train_options and origin is None and start_from is None:
                 length = {name: train_options.get(name) for name in ("minutes", "epochs")}
                 train_options["links_minutes"] = session.default_links_minutes(model, graph, length)
@@ -210,8 +222,6 @@ def _check_options(
     resume: Path | None,
 ) -> None:
     """InvalidOption if options are missing, or do not go together."""
-    from biqe.cli._options import given_options
-
     if resume is not None and (others := given_options(context, apart_from=("resume", "json"))):
         raise InvalidOption(
             f"--resume takes the run folder and nothing else: the run goes on as it began. Got {', '.join(others)}",
@@ -231,18 +241,6 @@ def _check_options(
         )
     if resume is None and (out is None or (graph is None and graph_folder is None)):
         raise InvalidOption("a new run needs a graph and --out", hint="biqe train GRAPH --minutes 10 --out RUN")
-
-
-def _settings_of_run(
-    context: typer.Context, model: str, words: list[str] | None, **options: Any
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Training settings, with the default length if none is given, and model settings."""
-    from biqe.cli._options import read_settings
-
-    train_options, model_options = read_settings(context, model, words, **options)
-    if "minutes" not in train_options and "epochs" not in train_options:
-        train_options["minutes"] = DEFAULT_MINUTES
-    return train_options, model_options
 
 
 def _show_result(folder: Path, result: Result) -> None:

@@ -73,7 +73,7 @@ def train(
     state = _State(run, model, validate, keep, listener, processes)
     place, clock, result = state.place, state.clock, state.result
     model.train()
-    with processes.stop_signals(), _flushed_denormals():
+    with processes.signals, _flushed_denormals():
         for epoch, queries, batch in _batches(stream, place, clock):
             processes.before_step(batch, queries, clock)
             fraction = clock.fraction(place.epoch + place.batch / len(epoch))
@@ -93,7 +93,7 @@ def train(
             place.batch += 1
             clock.count(processes.queries, loss)
             if processes.stop_asked:
-                result.reason, result.signal = "interrupted", processes.stop_signal
+                result.reason, result.signal = "interrupted", processes.signals.number
                 break
             state.memory.stepped()
             if clock.report_due():

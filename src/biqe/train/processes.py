@@ -53,23 +53,13 @@ class Processes:
         self.model = model
         self.queries = 0
         """Queries of the next step, over all ranks."""
-        self._signals = StopSignals()
+        self.signals = StopSignals()
+        """Entered while the loop runs, so that Ctrl-C and SIGTERM do not cut a step in two."""
 
     def restore(self, folder: Path, optimizer: torch.optim.Optimizer) -> tuple[Place, dict[str, torch.Tensor] | None]:
         """Load the newest checkpoint of ``folder``: where the run stands, and the average; None without one."""
         newest = checkpoint.latest(folder)
         return (Place(), None) if newest is None else checkpoint.load(newest, self.model, optimizer)
-
-    @contextmanager
-    def stop_signals(self) -> Iterator[None]:
-        """While the block runs, Ctrl-C and SIGTERM only set ``stop_asked``, so that no step is cut in two."""
-        with self._signals:
-            yield
-
-    @property
-    def stop_signal(self) -> int | None:
-        """Number of the signal that asked this process to stop."""
-        return self._signals.number
 
     def before_step(self, batch: Any, queries: int, clock: Clock) -> None:
         """Agree with the other ranks on what follows; ``queries`` is the size of this rank's ``batch``."""
@@ -78,7 +68,7 @@ class Processes:
     @property
     def stop_asked(self) -> bool:
         """Whether the run is to stop after the step under way."""
-        return self._signals.asked
+        return self.signals.asked
 
     def save_due(self, clock: Clock) -> bool:
         """Whether it is time for a checkpoint."""
@@ -111,7 +101,7 @@ class SeveralProcesses(Processes):
         self.ranks = ranks
         self.table = table
         # torchrun passes on a signal that the terminal has sent already, so a second one must not end the process.
-        self._signals = StopSignals(patient=True)
+        self.signals = StopSignals(patient=True)
         self._share = 1.0
         self._stop = self._save = False
 
@@ -130,7 +120,7 @@ class SeveralProcesses(Processes):
     def before_step(self, batch: Any, queries: int, clock: Clock) -> None:
         """One exchange of all that the ranks must know before a step."""
         predictions = self.model.predictions(batch)
-        told = self.ranks.gather_numbers([predictions, queries, clock.live(), self._signals.asked, clock.save_due()])
+        told = self.ranks.gather_numbers([predictions, queries, clock.live(), self.signals.asked, clock.save_due()])
         self._share = predictions / max(1.0, sum(row[0] for row in told))
         self.queries = int(sum(row[1] for row in told))
         clock.agree(told[0][2])
