@@ -36,6 +36,10 @@ _NAMES |= {"collections defaultdict"}
 _HOLDERS = frozenset({tuple, list, dict, set, frozenset, defaultdict})
 
 
+class _Damaged(ValueError):
+    """What is wrong with the file; caught within this file."""
+
+
 class _Refused(Exception):
     """What the file wants and does not get; caught within this file."""
 
@@ -77,7 +81,7 @@ class _Reader:
                 raise _Refused(f"the opcode {name}, which no plain value has")
         left = len(data) - (at or 0) - 1
         if len(self.stack) != 1 or self.marks or left:
-            raise ValueError(f"it ends with {len(self.stack)} objects, and {left:,} bytes follow its end mark")
+            raise _Damaged(f"it ends with {len(self.stack)} objects, and {left:,} bytes follow its end mark")
         if self.open_names:
             raise _Refused("a class where a value belongs")
         return self.stack[0]
@@ -109,7 +113,7 @@ class _Reader:
     def top(self, *kinds: type) -> Any:
         """The object that is to be filled."""
         if len(self.stack) <= (self.marks[-1] if self.marks else 0) or type(self.stack[-1]) not in kinds:
-            raise ValueError("it fills something that is not there or cannot be filled")
+            raise _Damaged("it fills something that is not there or cannot be filled")
         if id(self.stack[-1]) in self.used:
             raise _Refused("to fill an object that it has used already")
         return self.stack[-1]
@@ -153,7 +157,7 @@ class _Reader:
     def get(self, number: int) -> None:
         """Push what the memo holds, and count what is within it."""
         if number not in self.memo:
-            raise ValueError(f"object {number} is asked for and was never remembered")
+            raise _Damaged(f"object {number} is asked for and was never remembered")
         value = self.memo[number]
         if type(value) in _HOLDERS:
             if id(value) not in self.used:
