@@ -22,8 +22,7 @@ from torch.nn.functional import linear
 
 from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import allocator, machine
-from biqe.models._entity_products import with_all
-from biqe.models._fused_loss import aligned
+from biqe.links.softmax import aligned, with_all
 
 ROWS = (1, 2, 4, 8, 16, 64, 256)
 CHUNK = 288

@@ -31,7 +31,7 @@ import torch
 from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import allocator
 from biqe.graph.knowledge_graph import Graph
-from biqe.models._sharded import split
+from biqe.models._split_entities import split
 from biqe.models.biqe import BiQE, Config
 from biqe.train.average import RunningAverage
 from biqe.train.checkpoint import Place

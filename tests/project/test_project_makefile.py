@@ -52,21 +52,21 @@ def imported_packages(folder) -> set[str]:
 
 def test_what_the_package_imports_is_declared_and_nothing_more(root):
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = [name for extra in ("serve", "telemetry", "ann") for name in project["optional-dependencies"][extra]]
+    extras = [name for extra in ("serve", "telemetry") for name in project["optional-dependencies"][extra]]
     declared = {
         re.match(r"[\w-]+", requirement)[0].replace("-", "_") for requirement in project["dependencies"] + extras
     }
-    imported = {"faiss_cpu": "faiss", "opentelemetry_api": "opentelemetry", "opentelemetry_sdk": "opentelemetry"}
+    imported = {"opentelemetry_api": "opentelemetry", "opentelemetry_sdk": "opentelemetry"}
     # llvmlite is part of numba, starlette of fastapi; pandas serves those who have it already.
     beyond = {"biqe", "llvmlite", "pandas", "starlette"}
     assert imported_packages(root / "src") - beyond == {imported.get(name, name) for name in declared}
 
 
-def test_only_serving_and_the_index_need_extras(root):
+def test_only_serving_needs_extras(root):
     """What every installation has is enough for all rooms but serve, and for all models."""
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
     everyone = {re.match(r"[\w-]+", requirement)[0] for requirement in project["dependencies"]}
     beyond = {"biqe", "llvmlite", "pandas"}
     for room in (root / "src" / "biqe").iterdir():
         if room.is_dir() and room.name != "serve":
-            assert imported_packages(room) - beyond - everyone <= ({"faiss"} if room.name == "models" else set()), room
+            assert imported_packages(room) - beyond - everyone <= set(), room

@@ -76,6 +76,7 @@ def calibrate(
     from biqe.knowledge_base import open as open_knowledge_base
     from biqe.locate import EMBEDDED
     from biqe.models import store
+    from biqe.models._contract import use_graph
     from biqe.models.store import write_whole
 
     if split not in ("valid", "train"):
@@ -104,7 +105,7 @@ def calibrate(
     if limit is not None:
         queries = queries.take(sampled(queries.kinds * 0, limit, seed))
     known, complete = base.splits["train"], base.splits["complete"]
-    loaded.model.use_graph(known)
+    use_graph(loaded.model, known)
     asked = validation_questions(queries, seed)
     with progress("asking", len(asked)) as advance:
         done = 0

@@ -22,8 +22,8 @@ def config(
         typer.Option(
             "--solve",
             metavar="NAME=VALUE",
-            help="Change how the trained model solves queries; may be repeated. biqe: search, search_beam. cqd: "
-            "t_norm, beam, known, and others after rank.",
+            help="Change how the trained model solves queries; may be repeated. hybrid: search, search_beam, "
+            "known. cqd: t_norm, beam, link, known.",
             show_default=False,
         ),
     ] = None,

@@ -37,7 +37,7 @@ def train(
     ] = None,
     start_from: Annotated[
         Path | None,
-        typer.Option(help="Run of a link predictor (cqd) whose embeddings biqe begins with.", show_default=False),
+        typer.Option(help="Run of a link predictor (cqd) that a hybrid begins with.", show_default=False),
     ] = None,
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Run folder to go on with; nothing else is needed.")
@@ -61,8 +61,7 @@ def train(
     links_minutes: Annotated[
         float | None,
         typer.Option(
-            help="Of them: how many train a link predictor first, which biqe begins with "
-            "[default: a sixth of runs of 30 minutes or more]."
+            help="Of them: how many train a link predictor first, which a hybrid begins with [default: a sixth]."
         ),
     ] = None,
     epochs: Annotated[float | None, typer.Option(help="Length in epochs, instead of minutes.")] = None,
@@ -70,7 +69,7 @@ def train(
     online: Annotated[
         bool, typer.Option("--online/--fixed", help="Fresh paths and DAGs each epoch, or the set's own.")
     ] = True,
-    model: Annotated[str, typer.Option(help="Name of the model.")] = "biqe",
+    model: Annotated[str | None, typer.Option(help="Name of the model [default: hybrid].", show_default=False)] = None,
     positions: Annotated[
         str | None, typer.Option(help="structure or paper: how biqe tells tokens apart.", show_default=False)
     ] = None,
@@ -160,6 +159,10 @@ def train(
                 from biqe.cli._continued import origin_of
 
                 continue_, model = origin_of(continue_, own, start_from)
+            elif start_from is not None and model is None:
+                model = session.DEFAULT_MODEL
+            named = model
+            model = model or session.DEFAULT_MODEL
             train_options, model_options = split_options(model, option or [])
             refuse_twice(context, [*train_options, *model_options])
             for found, more in zip((train_options, model_options), split_options(model, sampling), strict=True):
@@ -173,8 +176,9 @@ def train(
             train_options = {**shared, **train_options, **length}
             if links_minutes is not None:
                 train_options["links_minutes"] = links_minutes
-            elif "links_minutes" not in train_options and continue_ is None and start_from is None:
-                train_options["links_minutes"] = session.default_links_minutes(model, graph, length)
+            if continue_ is None and start_from is None:
+                given = train_options.get("links_minutes")
+                model, train_options["links_minutes"] = session.choose(named, graph, length, given)
             if continue_ is None:
                 config = session.settings(model, **train_options)
             else:

@@ -27,6 +27,7 @@ from biqe.evaluate.attention_picture import draw
 from biqe.evaluate.outside import outside_of_masks, token_columns
 from biqe.evaluate.report import plain
 from biqe.evaluate.scoring import Progress, Skipped, at_rest, batches, by_reason, supported
+from biqe.models._contract import trace
 from biqe.query.queryset import QuerySet
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def attention_shares(
 ) -> AttentionShares:
     """How much attention the masks of ``queries`` pay outside of their ancestors and descendants.
 
-    Needs a model that can show its attention over tokens (``model.trace``); others refuse. Queries that the model
+    Needs a model that can show its attention over tokens (``HasAttention``); others refuse. Queries that the model
     does not support are counted.
     """
     rows, refused = supported(model, queries, strict)
@@ -86,15 +87,15 @@ def attention_shares(
     with at_rest(model):
         encoded = model.encode(asked)
         for part in batches(np.asarray(encoded.sizes), np.ones(len(asked), np.int64), BATCH_QUERIES):
-            trace = model.trace(encoded.batch(part))
+            traced = trace(model, encoded.batch(part))
             for place, row in enumerate(part.tolist()):
                 query = asked[row]
-                columns = token_columns(trace, place)
+                columns = token_columns(traced, place)
                 outside, mask_roles = outside_of_masks(query, columns)  # (masks, tokens)
                 if len(outside) == 0:
                     continue
                 masks = torch.from_numpy(np.flatnonzero(columns["targets"] >= 0))
-                looked = torch.stack([layer[place] for layer in trace.attention])  # (layers, H, T, T)
+                looked = torch.stack([layer[place] for layer in traced.attention])  # (layers, H, T, T)
                 looked = looked[:, :, masks, : outside.shape[1]]  # padding left out
                 found = torch.einsum("lhmt,mt->mlh", looked.double(), torch.from_numpy(outside).double())
                 shares.append(found.numpy())

@@ -14,6 +14,7 @@ from biqe.evaluate.outside import outside_elements, token_columns
 from biqe.evaluate.report import plain
 from biqe.evaluate.scoring import at_rest
 from biqe.graph.vocabulary import Vocabulary
+from biqe.models._contract import trace
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.queryset import QuerySet
 from biqe.query.tokens import MASK, RELATION, tokens
@@ -62,8 +63,8 @@ def query_attention(
     if not support.yes:
         raise UnsupportedQuery(support.reason, hint=support.hint)
     with at_rest(model):
-        trace = model.trace(model.encoder(QuerySet.of([query])))
-    columns = token_columns(trace, 0)
+        traced = trace(model, model.encoder(QuerySet.of([query])))
+    columns = token_columns(traced, 0)
     found = tokens(query)
     names = _target_names(query)
     kinds, words = found.kinds, []
@@ -73,10 +74,10 @@ def query_attention(
         else:
             words.append(_relation(id_, vocabulary) if kind == RELATION else _entity(id_, vocabulary))
     nodes = sorted(query.targets)
-    looked = np.stack([layer[0].double().numpy() for layer in trace.attention])  # (layers, H, T, T)
+    looked = np.stack([layer[0].double().numpy() for layer in traced.attention])  # (layers, H, T, T)
     masks = [np.flatnonzero(columns["elements"] == node) for node in nodes]
     weights = np.stack([looked[:, :, places].mean(axis=2) for places in masks], axis=2)[..., : len(found)]
-    best = trace.scores.double().exp().topk(min(top, trace.scores.shape[1]), dim=1)
+    best = traced.scores.double().exp().topk(min(top, traced.scores.shape[1]), dim=1)
     return QueryAttention(
         model=model.name,
         patterns=tuple(_patterns(query, names, vocabulary)),

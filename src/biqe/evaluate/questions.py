@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +36,7 @@ from biqe.evaluate.scoring import (
     check_shape,
     supported,
 )
+from biqe.models._contract import raw_scores
 from biqe.query.queryset import AnswerSets
 
 if TYPE_CHECKING:
@@ -152,7 +154,7 @@ def question_scores(
     done = 0
     for chosen in batches(kinds.ravel(), counts, size):
         rows = np.concatenate([np.arange(first[question], first[question + 1]) for question in chosen])
-        score = model.raw_scores if counts[chosen[0]] > 1 else model.scores
+        score = partial(raw_scores, model) if counts[chosen[0]] > 1 else model.scores
         scores = np.array(as_array(_row_scores(model, score, encoded, sizes, rows)))
         check_numbers(scores)
         if len(rows) > len(chosen):

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from biqe.errors import RunFailed, UnreadableFile
 from biqe.models._contract import QueryModel
-from biqe.models._sharded import SplitTable
+from biqe.models._split_entities import SplitTable
 from biqe.models.store import read_tensors, write_tensors
 from biqe.train import split_checkpoint
 from biqe.train.ranks import Ranks
@@ -164,8 +164,8 @@ def load(
                 moments.setdefault(moment, {})[owner] = tensor
             elif kind in parts:
                 parts[kind][name] = tensor
-        model.load_state_dict(_own_rows(model.renamed(parts["model"]), table))
-        moments = {moment: _own_rows(model.renamed(owners), table) for moment, owners in moments.items()}
+        model.load_state_dict(_own_rows(parts["model"], table))
+        moments = {moment: _own_rows(owners, table) for moment, owners in moments.items()}
         for name, parameter in model.named_parameters():
             found = {moment: owners[name] for moment, owners in moments.items() if name in owners}
             if found:
@@ -173,7 +173,7 @@ def load(
         torch.set_rng_state(tensors["random"])
     except (KeyError, RuntimeError) as error:
         raise UnreadableFile(f"{path} is not a checkpoint of this run: {error}") from error
-    return place, _own_rows(model.renamed(parts["average"]), table)
+    return place, _own_rows(parts["average"], table)
 
 
 def _own_rows(tensors: dict[str, torch.Tensor], table: SplitTable | None) -> dict[str, torch.Tensor]:

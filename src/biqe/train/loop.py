@@ -21,8 +21,8 @@ import torch
 
 from biqe.errors import RunFailed
 from biqe.evaluate.machine import peak_resident_bytes
-from biqe.models._contract import QueryModel
-from biqe.models._sharded import SplitTable
+from biqe.models._contract import QueryModel, predictions
+from biqe.models._split_entities import SplitTable
 from biqe.train import checkpoint
 from biqe.train.average import RunningAverage
 from biqe.train.checkpoint import Place
@@ -171,7 +171,7 @@ def train(
             for queries, batch in epoch.from_batch(place.batch):
                 if ranks.several:
                     pulse = ranks.pulse(
-                        predictions=model.predictions(batch),
+                        predictions=predictions(model, batch),
                         queries=queries,
                         seconds=clock.live(),
                         stop=stop.asked,
@@ -266,7 +266,7 @@ def _step(
         group["lr"] = rate
     if replicas is None or pulse is None:
         loss = model.loss(batch, label_smoothing=config.label_smoothing)
-        optimizer.zero_grad(set_to_none=model.uses_all_weights)
+        optimizer.zero_grad(set_to_none=getattr(model, "uses_all_weights", False))
         loss.backward()
         norm = clip_gradients(model, config.clip)
     else:

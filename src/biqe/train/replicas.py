@@ -3,7 +3,7 @@
 The loss of a step is the mean over the targets of all ranks, so a rank's own mean counts by its number of targets.
 PyTorch's DistributedDataParallel adds up the gradients while they are still being made. Two kinds of weights stay
 outside it: those of which a step touches few rows, whose sparse gradients are added up as they are, and those that are
-split over the ranks (models/_sharded.py), whose gradients are whole where they are made.
+split over the ranks (models/_split_entities.py), whose gradients are whole where they are made.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from biqe.models._contract import QueryModel
+from biqe.models._entity_loss import sparse_weights
 from biqe.train.optimizers import clip_gradients
 from biqe.train.ranks import Ranks, exchange
 
@@ -28,18 +29,20 @@ class Replicas:
         self.ranks = ranks
         self.split = split
         """Names of the weights of which this rank holds some rows only."""
-        self._sparse = tuple(name for name in model.row_weights if name not in split)
+        self._sparse = tuple(name for name in sparse_weights(model) if name not in split)
         module = _Loss(model)
-        # Buffers hold what is never learnt, and are the same everywhere from the start.
-        buffers = (name for name, _ in model.named_buffers())
-        outside = [f"model.{name}" for name in (*self._sparse, *split, *buffers)]
+        # What is never learnt is the same everywhere from the start.
+        fixed = (name for name, weight in model.named_parameters() if not weight.requires_grad)
+        outside = [f"model.{name}" for name in (*self._sparse, *split, *fixed)]
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, outside)  # type: ignore[no-untyped-call]
         weights = dict(model.named_parameters())
         with exchange("comparing their weights"):
             for name in self._sparse:
                 dist.broadcast(weights[name].detach(), 0)
             self._parallel = DistributedDataParallel(
-                module, gradient_as_bucket_view=True, find_unused_parameters=not model.uses_all_weights
+                module,
+                gradient_as_bucket_view=True,
+                find_unused_parameters=not getattr(model, "uses_all_weights", False),
             )
         self._parallel.register_comm_hook(None, _added_up)
 

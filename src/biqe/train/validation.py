@@ -17,7 +17,7 @@ from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.triples import union
 from biqe.mine.dataset import MineConfig, mine_split
-from biqe.models._contract import QueryModel
+from biqe.models._contract import QueryModel, Searches
 from biqe.query.queryset import QuerySet
 from biqe.train.config import TrainConfig
 from biqe.train.material import Material
@@ -45,9 +45,9 @@ def validation(splits: Splits, material: Material | None, config: TrainConfig) -
 
         def of_questions(trained: QueryModel) -> dict[str, float]:
             if by_negatives:
-                report = evaluate_bio(trained.without_search(), asked, bootstrap=0)
+                report = evaluate_bio(_quick(trained), asked, bootstrap=0)
             else:
-                report = evaluate_q2b(trained.without_search(), asked, candidates=material.candidates, bootstrap=0)
+                report = evaluate_q2b(_quick(trained), asked, candidates=material.candidates, bootstrap=0)
             return {name: round(report.value(name), 6) for name in names}
 
         return of_questions, len(asked)
@@ -57,7 +57,7 @@ def validation(splits: Splits, material: Material | None, config: TrainConfig) -
         return None, 0
 
     def of_targets(trained: QueryModel) -> dict[str, float]:
-        report = evaluate(trained.without_search(), held_out, filter_graph="complete", bootstrap=0)
+        report = evaluate(_quick(trained), held_out, filter_graph="complete", bootstrap=0)
         return {name: round(report.value(name), 6) for name in ("mrr", "hits@1", "hits@3", "hits@10")}
 
     return of_targets, len(held_out)
@@ -94,3 +94,8 @@ def validation_queries(splits: Splits, given: QuerySet | None, config: TrainConf
     seen = Graph(splits.vocabulary, union(splits.train, splits.valid))
     found = replace(found, filters={})
     return found.with_filters(complete=answer_sets(seen, found))
+
+
+def _quick(trained: QueryModel) -> QueryModel:
+    """The model as runs are validated: without a search over links, which would take too long."""
+    return trained.without_search() if isinstance(trained, Searches) else trained
