@@ -5,7 +5,7 @@
 
 ``with_all`` (models/_entity_products.py) is what asks and searches use; the plain way is ``rows @ table.T``, written as
 torch.nn.functional.linear. Both take turns, row count by row count. Below that, the products of one chunk of the loss
-(models/_fused_loss.py): written to rows that begin at cache lines, beside rows that stand one right after the other.
+(links/softmax.py): written to rows that begin at cache lines, beside rows that stand one right after the other.
 Times are medians. ``ratio`` is the plain way's time over ours, at 8 rows. The last line is one JSON object.
 """
 

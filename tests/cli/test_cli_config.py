@@ -36,7 +36,7 @@ def run(capsys, *words):
 @pytest.mark.parametrize(
     ("name", "options", "words", "changed"),
     [
-        ("biqe", {"width": 8, "heads": 2, "predictor_rank": 3}, ["search=0.25"], {"search": 0.25}),
+        ("hybrid", {"width": 8, "heads": 2, "rank": 3}, ["search=0.25"], {"search": 0.25}),
         ("cqd", {"rank": 3}, ["known=one", "beam=7"], {"known": "one", "beam": 7}),
     ],
 )
