@@ -16,7 +16,7 @@ from biqe.errors import InvalidOption
 def config(
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Run folder.", show_default=False)] = None,
     defaults: Annotated[bool, typer.Option("--defaults", help="List every setting with its meaning.")] = False,
-    model: Annotated[str, typer.Option(help="With --defaults: the model whose settings are listed.")] = "biqe",
+    model: Annotated[str, typer.Option(help="With --defaults: the model whose settings are listed.")] = "hybrid",
     solve: Annotated[
         list[str] | None,
         typer.Option(

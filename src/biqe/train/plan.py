@@ -22,6 +22,7 @@ from biqe.models import _catalogue
 from biqe.models._contract import QueryModel
 from biqe.models._split_entities import check_split
 from biqe.train.config import TrainConfig
+from biqe.train.optimizers import learnt
 from biqe.train.session import samples
 from biqe.train.stream import check_budgets
 
@@ -114,8 +115,9 @@ def plan(
     if config.shard_entities and ranks > 1:
         check_split(built, ranks)
     parts = ranks if config.shard_entities else 1
-    table = sum(weight.numel() for weight in built.parameters() if weight.shape[:1] == (sizes.entities,))
-    own_table, others = math.ceil(table / parts), sum(weight.numel() for weight in built.parameters()) - table
+    weights = learnt(built).values()
+    table = sum(weight.numel() for weight in weights if weight.shape[:1] == (sizes.entities,))
+    own_table, others = math.ceil(table / parts), sum(weight.numel() for weight in weights) - table
     width = getattr(built.config, "width", 0) or 2 * getattr(built.config, "rank", 64)
     if config.triples and config.triples < sizes.triples:
         share = config.triples / sizes.triples
