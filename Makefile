@@ -80,8 +80,7 @@ atlas: setup  ## build the embedded graph anew from its sources
 atlas-model: setup  ## train the model that ships with the atlas anew (6 minutes)
 	@rm -rf build/atlas-links build/atlas-run
 	$(BIN)/biqe train atlas --model cqd --minutes 0.7 -O rank=32 -O clock=processor --out build/atlas-links
-	$(BIN)/biqe train atlas --minutes 5 $(ATLAS_SETTINGS) --start-from build/atlas-links -O predictor_dropout=1 \
-		-O search=0.5 --out build/atlas-run
+	$(BIN)/biqe train atlas --minutes 5 $(ATLAS_SETTINGS) --start-from build/atlas-links --out build/atlas-run
 	$(BIN)/python tools/ship_atlas_model.py build/atlas-run
 
 page: $(NODE_STAMP)  ## build the page from web/ (needs node and npm)

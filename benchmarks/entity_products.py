@@ -5,7 +5,7 @@
 
 ``with_all`` (models/_entity_products.py) is what asks and searches use; the plain way is ``rows @ table.T``, written as
 torch.nn.functional.linear. Both take turns, row count by row count. Below that, the products of one chunk of the loss
-(models/_fused_loss.py): written to rows that begin at cache lines, beside rows that stand one right after the other.
+(links/softmax.py): written to rows that begin at cache lines, beside rows that stand one right after the other.
 Times are medians. ``ratio`` is the plain way's time over ours, at 8 rows. The last line is one JSON object.
 """
 
@@ -21,8 +21,7 @@ import torch
 from torch.nn.functional import linear
 
 from biqe.evaluate.machine import allocator, machine, write_result
-from biqe.models._entity_products import with_all
-from biqe.models._fused_loss import aligned
+from biqe.links.softmax import aligned, with_all
 
 ROWS = (1, 2, 4, 8, 16, 64, 256)
 CHUNK = 288

@@ -42,6 +42,7 @@ from biqe.knowledge_base import open as open_knowledge_base
 from biqe.mine import folder as set_folder
 from biqe.mine.online import epoch_queries
 from biqe.models import store
+from biqe.models._contract import use_graph
 from biqe.query.queryset import QuerySet
 
 
@@ -123,7 +124,7 @@ def main() -> None:
         queries = sample(queries, arguments.limit, arguments.seed)
     if arguments.known:
         loaded = dataclasses.replace(loaded, model=loaded.model.solving(known=arguments.known))
-    loaded.model.use_graph(base.splits["train"])
+    use_graph(loaded.model, base.splits["train"])
     joint = Joint(width=arguments.width, context=arguments.context)
     chosen = ways(Predictor(loaded.model), joint)
     compared = {name: chosen[name] for name in arguments.ways.split(",")}

@@ -24,7 +24,7 @@ from biqe.evaluate.scoring import sample
 from biqe.knowledge_base import open as open_knowledge_base
 from biqe.mine import folder as set_folder
 from biqe.models import store
-from biqe.models.biqe import Config
+from biqe.models.hybrid import Config, Hybrid
 
 FILTERS = ("complete", "split")
 
@@ -44,8 +44,8 @@ def main() -> None:
     if base.model_folder is None:
         sys.exit(f"{arguments.run} has no model")
     loaded = store.load(base.model_folder)
-    if not getattr(loaded.model.config, "predictor_rank", 0):
-        sys.exit(f"the model of {arguments.run} has no link predictor inside, and nothing to search")
+    if not isinstance(loaded.model, Hybrid):
+        sys.exit(f"the model of {arguments.run} is no hybrid, and has no links to search")
     queries = sample(set_folder.load(arguments.query_set, vocabulary=loaded.vocabulary)["valid"], arguments.limit)
     model = loaded.model.eval()
     model.use_graph(base.splits["train"])

@@ -122,6 +122,7 @@ def stage_train(place: Path, entities: int) -> dict[str, Any]:
     import torch
 
     from biqe.graph import folder
+    from biqe.models._entity_loss import sample_entities
     from biqe.models.biqe import BiQE, Config
     from biqe.train import checkpoint
     from biqe.train.checkpoint import Place
@@ -153,7 +154,7 @@ def stage_train(place: Path, entities: int) -> dict[str, Any]:
     optimizer = average = None
     for kind in ("sampled", "full"):
         if kind == "sampled":
-            model.sample_softmax(graph, NEGATIVES)
+            sample_entities(model, graph, NEGATIVES)
         else:
             model = optimizer = average = step = None  # the first must be gone before the second is there
             model = BiQE(config, graph.entity_count, graph.relation_count).train()

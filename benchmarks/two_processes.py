@@ -30,7 +30,7 @@ import torch
 
 from biqe.evaluate.machine import allocator, write_result
 from biqe.graph.knowledge_graph import Graph
-from biqe.models._sharded import split
+from biqe.models._split_entities import split
 from biqe.models.biqe import BiQE, Config
 from biqe.train.clock import Clock
 from biqe.train.config import TrainConfig

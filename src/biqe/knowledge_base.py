@@ -144,12 +144,12 @@ class KnowledgeBase:
     def _load(self, folder: Path) -> Predictor:
         # The only place where asking needs torch.
         from biqe.answer.predicted import Predictor
-        from biqe.models._grown import grown
+        from biqe.models._extended_vocabulary import over_graph
 
         if folder not in self._read:
             self._read[folder] = self._read_model(folder)
         model, calibration = self._read[folder]
-        return Predictor(grown(model, self.graph), calibration)
+        return Predictor(over_graph(model, self.graph), calibration)
 
     def _read_model(self, folder: Path) -> tuple[Any, Any]:
         if not (folder / "manifest.json").is_file():
@@ -158,8 +158,7 @@ class KnowledgeBase:
                 hint="a run writes its first model after its first validation; --mode known does without",
             )
         from biqe.answer import calibration
-        from biqe.models._layout import for_few_rows
-        from biqe.models.store import load
+        from biqe.models.store import for_few_rows, load
 
         loaded = load(folder)
         check_vocabulary(folder, loaded.manifest, self.vocabulary)

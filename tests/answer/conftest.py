@@ -66,9 +66,6 @@ class FactorModel:
                     weights[assignment] *= self.weights[relation - self.relation_count, nodes[object_], nodes[subject]]
         return weights / weights.sum(), variables
 
-    def tuples(self, queries, count, marginals=None, width=None) -> None:
-        """It ranks targets, and leaves tuples to those who ask."""
-
     def every_tuple(self, query: BoundQuery) -> dict[tuple[int, ...], float]:
         """Joint probability of every tuple over the targets, by enumeration."""
         joint, variables = self.joint(query)
@@ -164,6 +161,9 @@ def run(tmp_path_factory):
     set_folder.save(mine(splits, MineConfig(recipe="paths", paths=40, eval_paths=60, longest=3)), root / "set")
     torch.manual_seed(0)
     model = BiQE(Config(width=16, layers=1, heads=2, feed_forward=16), 30, 3)
+    with torch.no_grad():  # so that what it says of one target depends on the others
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight), alpha=0.1)
     store.save(model, root / "run" / "model", vocabulary=vocabulary, graph_fingerprint=splits.fingerprint)
     (root / "run" / "run.json").write_text(json.dumps({"graph": {"name": "kg", "path": str(root / "kg")}}))
     return root

@@ -15,9 +15,10 @@ from biqe.evaluate.scoring import sample
 from biqe.knowledge_base import open as open_knowledge_base
 from biqe.mine import folder as set_folder
 from biqe.models import store
-from biqe.models.biqe import BiQE, Config
 from biqe.models.cqd import CQD
 from biqe.models.cqd import Config as CqdConfig
+from biqe.models.hybrid import Config as HybridConfig
+from biqe.models.hybrid import Hybrid
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -39,7 +40,7 @@ def bench(monkeypatch, capsys):
 
 def test_queries_known_in_part_have_some_links_in_training_and_lack_some(bench, run):
     found, shown = bench("joint_tuples", "--run", run / "run", "--some-missing", 12, "--ways", "product,beam")
-    assert found["model_config"]["search"] == 0.0
+    assert found["model_config"]["mask_average"] == "hidden"
     assert found["set"] is None and 0 < found["queries"] <= found["some_missing"] == 12 and "beam - product" in shown
     spec = importlib.util.spec_from_file_location("joint_tuples", BENCHMARKS / "joint_tuples.py")
     module = importlib.util.module_from_spec(spec)
@@ -78,7 +79,7 @@ def test_whole_tuples_with_known_links_sure_and_not_beside_cqd_both_ways(bench, 
     base = open_knowledge_base(run / "run")
     torch.manual_seed(0)
     links = CQD(CqdConfig(rank=4, spread=0.5), 30, 3)
-    model = BiQE(Config(width=16, layers=1, heads=2, feed_forward=16, predictor_rank=4), 30, 3)
+    model = Hybrid(HybridConfig(width=16, layers=1, heads=2, feed_forward=16, rank=4), 30, 3)
     model.start_from(links)
     for name, made in (("model", model), ("cqd", links)):
         store.save(made, tmp_path / name, vocabulary=base.vocabulary, graph_fingerprint=base.splits.fingerprint)
@@ -95,7 +96,7 @@ def test_whole_tuples_with_known_links_sure_and_not_beside_cqd_both_ways(bench, 
 def test_a_search_is_measured_by_weight_and_by_beam(bench, run, tmp_path):
     base, place = open_knowledge_base(run / "run"), tmp_path / "model"
     torch.manual_seed(0)
-    model = BiQE(Config(width=16, layers=1, heads=2, feed_forward=16, predictor_rank=4), 30, 3)
+    model = Hybrid(HybridConfig(width=16, layers=1, heads=2, feed_forward=16, rank=4), 30, 3)
     model.start_from(CQD(CqdConfig(rank=4, spread=0.5), 30, 3))
     store.save(model, place, vocabulary=base.vocabulary, graph_fingerprint=base.splits.fingerprint)
     options = ("--graph", run / "kg", "--set", run / "set", "--limit", 20, "--weights", "0,1", "--beams", "1,8,30")
@@ -108,7 +109,7 @@ def test_a_search_is_measured_by_weight_and_by_beam(bench, run, tmp_path):
         solved = model.solving(search=row["search"], search_beam=row["search_beam"] or 8)
         assert row["mrr"]["split"] == evaluate(solved, queries, Cq("split")).value("mrr") and row["ms"] > 0
     assert len({row["mrr"]["split"] for row in found["rows"]}) >= 3
-    with pytest.raises(SystemExit, match="no link predictor inside"):
+    with pytest.raises(SystemExit, match="is no hybrid"):
         bench("link_search", "--run", run / "run", "--set", run / "set")
 
 

@@ -470,7 +470,6 @@ def test_models_with_links_find_rows_by_them_unless_told_otherwise(toy):
     """What a user gets who says nothing: links where the model has some, the beam where not, else as calibrated."""
     plain = toy.random_model(5, 4, 2)
     with_links = LinkedModel(plain)
-    with_links.finds_tuples = True
     assert Predictor(plain).joint == "beam" and Predictor(with_links).joint == "linked"
     assert joint_of(AskConfig(), Predictor(with_links)).decode == "linked"
     assert joint_of(AskConfig(joint="product"), Predictor(with_links)).decode == "product"

@@ -36,7 +36,7 @@ def run(capsys, *words):
 @pytest.mark.parametrize(
     ("name", "options", "words", "changed"),
     [
-        ("biqe", {"width": 8, "heads": 2, "predictor_rank": 3}, ["search=0.25"], {"search": 0.25}),
+        ("hybrid", {"width": 8, "heads": 2, "rank": 3}, ["search=0.25"], {"search": 0.25}),
         ("cqd", {"rank": 3}, ["known=one", "beam=7"], {"known": "one", "beam": 7}),
     ],
 )
@@ -59,20 +59,24 @@ def test_what_is_changed_is_kept_and_weights_stay(folder_of, capsys, name, optio
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["search=2"], "'search' of biqe must be in [0, 1]. Got 2.0"),
-        (["search=0.5"], "'search' of biqe needs a link predictor inside"),
-        (["width=16"], "'width' of biqe cannot be changed after training"),
+        (["search=2"], "'search' of hybrid must be in [0, 1]. Got 2.0"),
+        (["width=16"], "'width' of hybrid cannot be changed after training"),
         (["seed=1"], "'seed' is a setting of training, which is over"),
         (["serch=1"], "there is no setting 'serch'"),
         (["search"], "a setting is written NAME=VALUE. Got 'search'"),
     ],
 )
 def test_bad_changes_are_refused_and_nothing_is_written(folder_of, capsys, words, message):
-    folder = folder_of("biqe", width=8, heads=2)
+    folder = folder_of("hybrid", width=8, heads=2, rank=3)
     before = (folder / "manifest.json").read_bytes()
     code, out, err = run(capsys, "config", folder, *(part for word in words for part in ("--solve", word)))
     assert code == 2 and out == "" and message in " ".join(err.split()), err
     assert (folder / "manifest.json").read_bytes() == before
+
+
+def test_models_without_such_options_say_so(folder_of, capsys):
+    code, out, err = run(capsys, "config", folder_of("biqe", width=8, heads=2), "--solve", "width=16")
+    assert code == 2 and out == "" and "biqe has no options that can be changed after training" in " ".join(err.split())
 
 
 @pytest.mark.parametrize("words", [["--defaults"], []])

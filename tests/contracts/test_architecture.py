@@ -1,4 +1,4 @@
-"""The layers: "the elements above depend on the elements below", and torch begins at models."""
+"""The layers: "the elements above depend on the elements below", and torch begins at links."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ LAYERS = (
     "exact",
     "mine",
     "benchmarks",
+    "links",
     "models",
     "evaluate",
     "train",
@@ -33,7 +34,7 @@ LAYERS = (
     "cli",
 )
 """From the ground up. README.md draws the same list."""
-TORCH_BEGINS = LAYERS.index("models")
+TORCH_BEGINS = LAYERS.index("links")
 HEAVY = {"torch", "transformers"}
 
 
@@ -111,7 +112,7 @@ def test_imports_point_down(module):
 
 
 @pytest.mark.parametrize("module", [m for m in MODULES if room(m) in LAYERS[:TORCH_BEGINS]])
-def test_below_models_nothing_reaches_torch(module):
+def test_below_links_nothing_reaches_torch(module):
     assert not {target.partition(".")[0] for target in reached(module)} & HEAVY
 
 
@@ -141,7 +142,7 @@ def test_help_is_light():
 
 
 @pytest.mark.parametrize("low", [layer for layer in LAYERS[:TORCH_BEGINS] if f"biqe.{layer}" in MODULES])
-def test_front_doors_below_models_do_not_load_torch(low):
+def test_front_doors_below_links_do_not_load_torch(low):
     assert not loaded_by(f"import biqe.{low}") & HEAVY
 
 
@@ -152,4 +153,4 @@ def test_the_readme_draws_these_layers():
     drawn = [line.split()[0] for line in picture.splitlines() if line.strip() and "---" not in line]
     built = [layer for layer in LAYERS if any(room(module) == layer for module in MODULES)]
     assert drawn == built[::-1], "the picture stands with the foundations at the bottom"
-    assert "torch begins here" in next(line for line in picture.splitlines() if line.split()[:1] == ["models"])
+    assert "torch begins here" in next(line for line in picture.splitlines() if line.split()[:1] == ["links"])

@@ -273,8 +273,9 @@ def test_a_limit_samples_each_shape(world, toy_benchmark, capsys):
 
 def test_a_model_that_uses_the_graph_is_told_it(world, toy_benchmark, capsys, monkeypatch):
     told = []
-    monkeypatch.setattr(type(world.model), "looks_at_graph", True)
-    monkeypatch.setattr(type(world.model), "use_graph", lambda self, graph: told.append(len(graph.triples)))
+    kind = type(world.model)
+    monkeypatch.setattr(kind, "looks_facts_up", True, raising=False)
+    monkeypatch.setattr(kind, "use_graph", lambda self, graph: told.append(len(graph.triples)), raising=False)
     for split in ("valid", "test"):
         code, _, err = run(capsys, world.place / "run", "--set", "toy-q2b", "--split", split)
         assert code == 0, err

@@ -88,7 +88,7 @@ class LookingModel(FactorModel):
     """Also looks into the graph: a stored link weighs ten times as much."""
 
     name = "looking"
-    looks_at_graph = looks_facts_up = True
+    looks_facts_up = True
     graph: Graph | None = None
 
     def use_graph(self, graph: Graph) -> None:

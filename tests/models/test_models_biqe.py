@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biqe.errors import InvalidOption
-from biqe.models._token_embedding import parted
 from biqe.models.biqe import BiQE, Config
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.queryset import QuerySet
-from biqe.query.token_table import token_count
+from biqe.query.token_table import FIRST_ENTITY, token_count
 
 ENTITIES, RELATIONS = 30, 4
 VARIANTS = [
@@ -113,7 +112,7 @@ def test_the_masks_of_one_target_are_averaged(make_model):
     batch = model.encoder(QuerySet.of([QUERIES[2]]))
     with torch.inference_mode():
         at_masks = model.hidden(batch)[0][batch.masks]
-        each = torch.softmax(model.head(at_masks) @ model.entity_weight.T + model.entity_bias, 1)
+        each = torch.softmax(model.head(at_masks) @ model.embed_entities.weight.T + model.entity_bias, 1)
         found = model.scores(batch).exp()
     for target in range(3):
         torch.testing.assert_close(found[target], each[batch.mask_targets == target].mean(0), rtol=1e-4, atol=1e-6)
@@ -144,9 +143,9 @@ def test_same_hidden_states_as_bert():
         for parameter in bert.parameters():
             parameter.normal_(std=0.3)
         bert.embeddings.token_type_embeddings.weight.zero_()
-        ours.load_state_dict(
-            {**ours.state_dict(), **parted({"embed_tokens.weight": bert.embeddings.word_embeddings.weight}, ENTITIES)}
-        )
+        words, last = bert.embeddings.word_embeddings.weight, FIRST_ENTITY + ENTITIES
+        ours.embed_entities.weight.copy_(words[FIRST_ENTITY:last])
+        ours.embed_others.weight.copy_(torch.cat([words[:FIRST_ENTITY], words[last:]]))
         ours.embed_positions.weight.copy_(bert.embeddings.position_embeddings.weight)
         ours.embed_norm.load_state_dict(bert.embeddings.LayerNorm.state_dict())
         for mine, theirs in zip(ours.layers, bert.encoder.layer, strict=True):
@@ -219,7 +218,7 @@ def test_the_loss_is_the_cross_entropy_of_the_scores(make_model, with_gold, opti
         if options["mask_average"] == "hidden":
             expected = -model.scores(batch).gather(1, batch.targets.gold[:, None]).mean()
         else:
-            logits = model.head(at_masks) @ model.entity_weight.T + model.entity_bias
+            logits = model.head(at_masks) @ model.embed_entities.weight.T + model.entity_bias
             expected = torch.nn.functional.cross_entropy(logits, gold)
     torch.testing.assert_close(model.loss(batch).detach(), expected, rtol=1e-4, atol=1e-5)
 

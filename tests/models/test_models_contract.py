@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
-from biqe.errors import UnsupportedQuery
+from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.models import _catalogue
-from biqe.models._contract import refuse_unknown
+from biqe.models._contract import (
+    FindsTuples,
+    HasAttention,
+    UsesGraph,
+    check_options,
+    has_entity_table,
+    predictions,
+    raw_scores,
+    trace,
+)
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.queryset import AnswerSets, QuerySet
 
@@ -57,9 +66,45 @@ def test_targets_of_which_nothing_is_known_teach_nothing(name, options):
             model.loss(batch)
 
 
-def test_a_batch_without_targets_is_not_refused():
-    refuse_unknown(torch.zeros(0, dtype=torch.bool), "gqe")
-    refuse_unknown(torch.zeros(0, dtype=torch.bool), "gqe", every=False)
+@pytest.mark.parametrize("name", _catalogue.names())
+def test_optional_abilities_are_found_or_refused_in_a_sentence(name):
+    model = build(name).eval()
+    batch = model.encoder(QUERIES)
+    assert predictions(model, batch) == 2
+    assert raw_scores(model, batch).shape == (2, ENTITIES)
+    if isinstance(model, HasAttention):
+        assert torch.equal(trace(model, batch).scores, model.scores(batch))
+    else:
+        with pytest.raises(UnsupportedQuery, match=f"{name} has no attention"):
+            trace(model, batch)
+    assert has_entity_table(model) == (name in ("biqe", "hybrid"))
+    assert isinstance(model, UsesGraph) == isinstance(model, FindsTuples) == (name in ("cqd", "hybrid"))
+
+
+@dataclass(frozen=True)
+class Options:
+    """A configuration."""
+
+    size: int = 1
+    share: float = 0.5
+    way: str = "a"
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"size": 0}, "'size' of .* must be at least 1. Got 0"),
+        ({"share": 1.0}, r"in \[0, 1\)"),
+        ({"way": "c"}, "a or b"),
+    ],
+)
+def test_options_out_of_range_are_refused(values, says):
+    allowed = {"size": "at least 1", "share": "in [0, 1)", "way": ("a", "b")}
+    check_options(Options(), allowed)
+    with pytest.raises(InvalidOption, match=says):
+        check_options(Options(**values), allowed)
+    with pytest.raises(InvalidOption):
+        check_options(Options(share=float("nan")), allowed)
 
 
 @pytest.mark.parametrize("name", _catalogue.names())
@@ -67,7 +112,7 @@ def test_raw_scores_order_entities_as_scores_do(name):
     model = build(name).eval()
     with torch.no_grad():
         batch = model.encoder(QUERIES)
-        raw, scores = model.raw_scores(batch), model.scores(batch)
+        raw, scores = raw_scores(model, batch), model.scores(batch)
     assert torch.equal(raw.argsort(1), scores.argsort(1))
 
 

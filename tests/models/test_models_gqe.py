@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from biqe.errors import InvalidOption
 from biqe.models._contract import Targets
-from biqe.models._negatives import draw_negatives, draw_positives, true_among
+from biqe.models._draws import draw_negatives, draw_positives, true_among
 from biqe.models.gqe import GQE, PRESETS, Config
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.queryset import AnswerSets, QuerySet

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.models import _catalogue
 from biqe.models._contract import TRAINING
-from biqe.models._relational_convolution import both_ways, convolve, segment_product
-from biqe.models.mpqe import MPQE, Config, furthest
+from biqe.models.mpqe import MPQE, Config, both_ways, convolve, furthest, segment_product
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.queryset import AnswerSets, QuerySet
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.models import _box_kernels
 from biqe.models._box_kernels import box_distances
-from biqe.models._negatives import draw_negatives, draw_positives
+from biqe.models._draws import draw_negatives, draw_positives
 from biqe.models.query2box import Config, Query2Box
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.queryset import AnswerSets, QuerySet

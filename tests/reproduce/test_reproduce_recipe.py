@@ -163,7 +163,7 @@ def test_what_it_starts_from_is_part_of_it_with_its_defaults(monkeypatch):
         return Job(recipes.load("q2b-fb15k237").recipe("hybrid"), 0)
 
     before = hybrid_job()
-    assert before.settings["model_config"]["predictor_rank"] == before.settings["start_from"]["model_config"]["rank"]
+    assert before.settings["model_config"]["rank"] == before.settings["start_from"]["model_config"]["rank"]
     monkeypatch.setattr(cqd.CQD, "train_defaults", {**cqd.CQD.train_defaults, "clip": 3.0})
     assert hybrid_job().run_name != before.run_name
 
@@ -241,14 +241,16 @@ def test_a_recipe_may_start_from_another_that_is_no_row(toy_recipes):
     of_biqe = "[model_config]\nwidth = 16\nlayers = 1\nheads = 2\nfeed_forward = 32\n"
     links = text.replace('model = "biqe"', 'model = "cqd"').replace(of_biqe, "[model_config]\nrank = 8\n")
     (folder / "_links.toml").write_text(links)
-    (folder / "one.toml").write_text(text.replace('label = "ONE"', 'start_from = "_links"'))
+    (folder / "one.toml").write_text(
+        text.replace('label = "ONE"', 'start_from = "_links"').replace('model = "biqe"', 'model = "hybrid"')
+    )
     table = recipes.load("toy")
     assert [recipe.name for recipe in table.recipes] == ["one"]
     job = Job(table.recipes[0], 3)
     assert job.before.recipe.model == "cqd" and job.before.seed == 3
     plain = Job(recipes.load("toy").recipes[0].__class__(**{**vars(table.recipes[0]), "start_from": None}), 3)
     assert plain.run_name != job.run_name
-    assert job.settings["model_config"]["predictor_rank"] == 8, "it makes room for what it starts from"
+    assert job.settings["model_config"]["rank"] == 8, "it makes room for what it starts from"
 
 
 def test_a_recipe_like_another_is_made_as_it_is_and_shown_as_it_says(toy_recipes):
@@ -259,10 +261,12 @@ def test_a_recipe_like_another_is_made_as_it_is_and_shown_as_it_says(toy_recipes
     of_biqe = "[model_config]\nwidth = 16\nlayers = 1\nheads = 2\nfeed_forward = 32\n"
     (folder / "first" / "_links.toml").write_text(links.replace(of_biqe, "[model_config]\nrank = 8\n"))
     text = (folder / "first" / "one.toml").read_text()
-    (folder / "first" / "one.toml").write_text(text.replace('label = "ONE"', 'start_from = "_links"'))
-    (folder / "second" / "two.toml").write_text('like = "first/one"\nlabel = "TWO"\n[solving]\nsearch = 0.5\n')
+    (folder / "first" / "one.toml").write_text(
+        text.replace('label = "ONE"', 'start_from = "_links"').replace('model = "biqe"', 'model = "hybrid"')
+    )
+    (folder / "second" / "two.toml").write_text('like = "first/one"\nlabel = "TWO"\n[solving]\nsearch = 0.7\n')
     (one,), (two,) = recipes.load("first").recipes, recipes.load("second").recipes
-    assert two.label == "TWO" and two.published is None and dict(two.solving) == {"search": 0.5}
+    assert two.label == "TWO" and two.published is None and dict(two.solving) == {"search": 0.7}
     assert Job(one, 0).run_name == Job(two, 0).run_name, "one training serves both"
     assert Job(one, 0).digest != Job(two, 0).digest
     (folder / "second" / "two.toml").write_text('like = "first/one"\n[model_config]\nlayers = 2\n')

@@ -416,13 +416,15 @@ def test_what_a_recipe_starts_from_is_trained_first(toy_recipes, registry, place
         links = links.replace(line, "")
     links = links.replace("[quick.model_config]\nwidth = 8\n", "").replace("[model_config]", "[model_config]\nrank = 8")
     (folder / "_links.toml").write_text(links)
-    (folder / "one.toml").write_text(own.replace('label = "ONE"', 'start_from = "_links"'))
+    (folder / "one.toml").write_text(
+        own.replace('label = "ONE"', 'start_from = "_links"').replace('model = "biqe"', 'model = "hybrid"')
+    )
     watcher = remembers()
     states = run(recipes.load("toy"), places, watcher)
     assert states == {"toy/one/seed-0": "done"}, results.read(places.results / "toy/one/seed-0.json").reason
     assert watcher.told.count(("doing", "training")) == 2
     assert ("ranked", True) in watcher.told, "a long evaluation says how far it is"
-    assert {path.name.split("-")[2] for path in (places.work / "runs").iterdir()} == {"biqe", "cqd"}
+    assert {path.name.split("-")[2] for path in (places.work / "runs").iterdir()} == {"hybrid", "cqd"}
     found = results.read(places.results / "toy/one/seed-0.json")
     assert found.settings["start_from"]["model"] == "cqd" and "before" in found.seconds
     (ours,) = compare(recipes.load("toy"), [found]).rows[0].averages

@@ -16,10 +16,10 @@ import biqe
 from biqe import atlas
 from biqe.answer.result import Answers
 from biqe.models import store
-from biqe.models.biqe import BiQE
-from biqe.models.biqe import Config as BiqeConfig
 from biqe.models.cqd import CQD
 from biqe.models.cqd import Config as CqdConfig
+from biqe.models.hybrid import Config as HybridConfig
+from biqe.models.hybrid import Hybrid
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.queryset import QuerySet
 from biqe.serve.batching import PADDED, PAIRS, QUANTUM, QUERIES, ModelQueue, by_length, shares
@@ -75,8 +75,8 @@ def kb_with_links(request, tmp_path_factory):
     splits, place = atlas.load(), tmp_path_factory.mktemp("links") / "model"
     size = len(splits.vocabulary.entities), len(splits.vocabulary.relations)
     torch.manual_seed(0)
-    config = BiqeConfig(width=32, layers=2, heads=2, feed_forward=64, predictor_rank=8, search=request.param)
-    model = BiQE(config, *size)
+    config = HybridConfig(width=32, layers=2, heads=2, feed_forward=64, rank=8, search=request.param)
+    model = Hybrid(config, *size)
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight), alpha=0.2)

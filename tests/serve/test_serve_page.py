@@ -144,7 +144,7 @@ def test_a_query_is_typed_completed_and_asked(visit, atlas_kb, pictures):
     page.keyboard.press("Control+Enter")
     answers = atlas_kb.ask("SELECT ?river WHERE { ?river :flows_through :Germany }")
     expect(page.locator("#summary")).to_contain_text(
-        f"{answers.known_count} known, {answers.predicted_count} predicted by biqe"
+        f"{answers.known_count} known, {answers.predicted_count} predicted by hybrid"
     )
     assert shown(page) == expected(answers)[:20]
 
@@ -376,7 +376,7 @@ def test_facts_of_graph_and_model_are_told(visit, atlas_kb):
     expect(page.locator("#graph-line")).to_contain_text(f"{graph.entity_count:,} entities")
     expect(page.locator("#graph-line")).to_contain_text(f"{len(graph.triples):,} triples")
     assert page.locator(".relations li").count() == graph.relation_count
-    expect(page.get_by_role("region", name="Model")).to_contain_text("biqe")
+    expect(page.get_by_role("region", name="Model")).to_contain_text("hybrid")
 
 
 # The table

@@ -18,10 +18,10 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
 from biqe.graph import folder
-from biqe.models import _catalogue, biqe
-from biqe.models._sampled_softmax import EntitySampler, Sample
-from biqe.models._sharded import Rows, split
-from biqe.models._split_loss import split_soft_cross_entropy
+from biqe.models import _catalogue, biqe, hybrid
+from biqe.models._contract import predictions
+from biqe.models._entity_loss import EntitySampler, Sample, sample_entities
+from biqe.models._split_entities import Rows, split, split_cross_entropy
 from biqe.train import checkpoint
 from biqe.train.checkpoint import Place
 from biqe.train.clock import Clock
@@ -37,7 +37,7 @@ TRAIN = TrainConfig(epochs=1, paths=60, dags=60, batch_tokens=300, learning_rate
 MODELS = {
     "hidden": {},
     "probability": {"mask_average": "probability", "positions": "paper"},
-    "predictor": {"predictor_rank": 3, "predictor_dropout": 0.0},
+    "hybrid": {"rank": 3},
 }
 SMOOTHING = 0.1
 
@@ -45,11 +45,10 @@ SMOOTHING = 0.1
 def built(graph, **options) -> biqe.BiQE:
     """A model that is the same on every rank, with biases that matter."""
     torch.manual_seed(0)
-    model = biqe.BiQE(biqe.Config(**SIZES, **options), graph.entity_count, graph.relation_count)
+    kind = hybrid if "rank" in options else biqe
+    model = kind.MODEL(kind.Config(**SIZES, **options), graph.entity_count, graph.relation_count)
     with torch.no_grad():
         model.entity_bias.normal_()
-        for buffer in model.buffers():
-            buffer.normal_(std=0.5)
     return model.train()
 
 
@@ -82,7 +81,7 @@ def split_and_replicas(graph, ranks: Ranks, found: dict) -> None:
     for name, options in MODELS.items():
         whole = built(graph, **options)
         everything, parts = batches(graph, whole, ranks.world)
-        counts = [whole.predictions(part) for part in parts]
+        counts = [predictions(whole, part) for part in parts]
         share = counts[ranks.rank] / sum(counts)
         expected = whole.loss(everything, label_smoothing=SMOOTHING)
         expected.backward()
@@ -106,9 +105,9 @@ def sampled(graph, ranks: Ranks, found: dict) -> None:
     """Sparse gradients, added up over the ranks, beside those of one process that draws what each rank draws."""
     whole, copied = built(graph), built(graph)
     for model in (whole, copied):
-        model.sample_softmax(graph, 20)
+        sample_entities(model, graph, 20)
     _, parts = batches(graph, whole, ranks.world)
-    counts = [whole.predictions(part) for part in parts]
+    counts = [predictions(whole, part) for part in parts]
     for rank, part in enumerate(parts):
         torch.manual_seed(rank)
         (whole.loss(part) * (counts[rank] / sum(counts))).backward()
@@ -125,7 +124,7 @@ def sampled_split(graph, ranks: Ranks, found: dict) -> None:
         whole, parted = built(graph, **options), built(graph, **options)
         everything, parts = batches(graph, whole, ranks.world)
         table = split(parted, ranks.rank, ranks.world)
-        parted.sample_softmax(graph, 24)
+        sample_entities(parted, graph, 24)
         entities, weights = [], []
         for rank in range(ranks.world):
             torch.manual_seed(rank)
@@ -133,35 +132,18 @@ def sampled_split(graph, ranks: Ranks, found: dict) -> None:
             drawn = EntitySampler.of(graph, -(-24 // ranks.world), rows.first, rows.last).draw()
             entities.append(drawn.entities + rows.first)
             weights.append(drawn.log_weights)
-        whole.sample_softmax(graph, 24)
+        sample_entities(whole, graph, 24)
         together = Sample(torch.cat(entities), torch.cat(weights))
-        whole._sampler.draw = lambda together=together: together
+        whole.entity_loss.sampler.draw = lambda together=together: together
         expected = whole.loss(everything, label_smoothing=SMOOTHING)
         expected.backward()
         replicas = Replicas(parted, ranks, table.names)
         own = Sample(entities[ranks.rank] - table.rows.first, weights[ranks.rank])
-        parted._sampler.draw = lambda own=own: own
+        parted.entity_loss.sampler.draw = lambda own=own: own
         loss, _ = replicas.backward(parts[ranks.rank], SMOOTHING, 0.0, 1e9)
         found[f"split sampled {name} is sparse"] = 0.0 if parted.embed_entities.weight.grad.is_sparse else 1.0
         found[f"split sampled {name} loss"] = abs(float(loss) - float(expected.detach()))
         found[f"split sampled {name} gradients"] = apart(own_rows(gradients(whole), table), gradients(parted))
-
-
-def some_are_silent(graph, ranks: Ranks, found: dict) -> None:
-    """The link predictor is silent on some ranks and heard on others; one process adds up the same."""
-    whole, parted = (built(graph, **{**MODELS["predictor"], "predictor_dropout": 0.5}) for _ in range(2))
-    _, parts = batches(graph, whole, ranks.world)
-    counts = [whole.predictions(part) for part in parts]
-    said, drawn = type(whole)._said, []
-    for model in (whole, parted):
-        model._said = lambda batch, model=model: said(model.eval(), batch) if drawn[-1] else None
-    for rank, part in enumerate(parts):
-        drawn.append(rank % 2 == 0)
-        (whole.train().loss(part, label_smoothing=SMOOTHING) * (counts[rank] / sum(counts))).backward()
-    table = split(parted, ranks.rank, ranks.world)
-    drawn.append(ranks.rank % 2 == 0)
-    Replicas(parted, ranks, table.names).backward(parts[ranks.rank], SMOOTHING, 0.0, 1e9)
-    found["split, some silent, gradients"] = apart(own_rows(gradients(whole), table), gradients(parted))
 
 
 def other_models(graph, ranks: Ranks, found: dict) -> None:
@@ -174,7 +156,7 @@ def other_models(graph, ranks: Ranks, found: dict) -> None:
         for rank in range(ranks.world):
             encoded, rows = Stream(graph, whole, TRAIN, ranks=Ranks(rank, ranks.world)).own_batches(0)
             parts.append(encoded.batch(rows[0]))
-        counts = [whole.predictions(part) for part in parts]
+        counts = [predictions(whole, part) for part in parts]
         for rank, part in enumerate(parts):
             torch.manual_seed(rank)
             (whole.loss(part) * (counts[rank] / sum(counts))).backward()
@@ -212,7 +194,7 @@ def library_loss(ranks: Ranks, found: dict) -> None:
     mine = slice(5 * ranks.rank, 5 * (ranks.rank + 1))
     ours = rows.of(weight).requires_grad_()
     own_bias = rows.of(bias).requires_grad_()
-    loss = split_soft_cross_entropy(hidden[mine], ours, own_bias, torch.arange(6), gold[mine], 0.0, None, rows)
+    loss = split_cross_entropy(hidden[mine], ours, own_bias, torch.arange(6), gold[mine], 0.0, rows)
     loss.backward()
     whole = (expected.full_tensor() if isinstance(expected, DTensor) else expected).detach()
     found["library loss"] = abs(float(loss.detach()) - float(whole))
@@ -254,7 +236,7 @@ class OfAllRanks(torch.nn.Module):
         self.uses_all_weights = model.uses_all_weights
 
     def loss(self, together, label_smoothing):
-        counts = [self.model.predictions(part) for part in together]
+        counts = [predictions(self.model, part) for part in together]
         losses = [self.model.loss(part, label_smoothing=label_smoothing) for part in together]
         return sum(loss * (count / sum(counts)) for loss, count in zip(losses, counts, strict=True))
 
@@ -302,7 +284,6 @@ def main() -> None:
         split_and_replicas(graph, ranks, found)
         sampled(graph, ranks, found)
         sampled_split(graph, ranks, found)
-        some_are_silent(graph, ranks, found)
         other_models(graph, ranks, found)
         library_loss(ranks, found)
         steps(graph, ranks, found)

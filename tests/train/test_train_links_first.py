@@ -23,10 +23,10 @@ SMALL = ["--width", "16", "--layers", "1", "--threads", "1"]
 SMALL += [w for o in ("heads=2", "feed_forward=32", "paths=100", "dags=100", "validations=2") for w in ("-O", o)]
 
 
-def start(graph, out, quiet, settings_of, tiny, *, model="biqe", **more):
+def start(graph, out, quiet, settings_of, tiny, *, model="hybrid", **more):
     config = settings_of(**{"minutes": 0.08, "links_minutes": 0.03, **more})
     notes: list[str] = []
-    options = tiny if model == "biqe" else {}
+    options = tiny if model in ("biqe", "hybrid") else {}
     result = session.start(
         str(graph), out, train_config=config, model=model, model_options=options, listener=quiet, note=notes.append
     )
@@ -39,9 +39,9 @@ def test_the_model_begins_with_what_the_first_part_learnt(graph_folder, tmp_path
     assert result.reason == "finished"
     assert any("first train a link predictor" in note for note in notes)
     links, own = store.load(run / "links" / "model").model, store.load(run / "model").model
-    assert links.name == "cqd" and own.name == "biqe"
-    assert torch.equal(links.predictor.entities, own.predictor.entities), "it is kept inside, as it was learnt"
-    assert own.config.predictor_dropout == 1.0 and own.config.search == 0.5
+    assert links.name == "cqd" and own.name == "hybrid"
+    assert torch.equal(links.links.entities, own.links.entities), "it is kept inside, as it was learnt"
+    assert own.config.search == 0.5 and own.config.rank == links.config.rank
     fractions = [fraction for fraction, _ in quiet.steps]
     assert fractions == sorted(fractions) and 0.0 <= fractions[0] and fractions[-1] <= 1.0
     assert [facts.get("of") for facts in quiet.validations].count("link predictor") == 1
@@ -90,7 +90,7 @@ def test_stopped_in_either_part_it_goes_on(graph_folder, tmp_path, how):
         assert checkpoint.read_place(checkpoint.latest(folder / "checkpoints")).finished
     kept = load_file(run / "links" / "model" / "weights.safetensors")
     inside = load_file(run / "model" / "weights.safetensors")
-    assert torch.equal(kept["predictor.entities"], inside["predictor.entities"])
+    assert torch.equal(kept["links.entities"], inside["links.entities"])
 
 
 def test_a_kill_before_the_predictor_had_a_run_begins_it_anew(graph_folder, tmp_path, quiet, settings_of, tiny):
@@ -108,10 +108,11 @@ def test_a_kill_before_the_predictor_had_a_run_begins_it_anew(graph_folder, tmp_
     ("model", "more", "says"),
     [
         ("gqe", {}, "gqe cannot begin with a link predictor"),
-        ("biqe", {"links_minutes": 0.08}, "less than the minutes"),
-        ("biqe", {"minutes": None, "epochs": 1}, "Got 0.03 of 1 epochs"),
-        ("biqe", {"links_minutes": -1.0}, "must not be negative"),
-        ("biqe", {"links_minutes": float("nan")}, "finite"),
+        ("biqe", {}, "biqe cannot begin with a link predictor"),
+        ("hybrid", {"links_minutes": 0.08}, "less than the minutes"),
+        ("hybrid", {"minutes": None, "epochs": 1}, "Got 0.03 of 1 epochs"),
+        ("hybrid", {"links_minutes": -1.0}, "must not be negative"),
+        ("hybrid", {"links_minutes": float("nan")}, "finite"),
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_nothing(
@@ -124,29 +125,37 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(
 
 def test_one_beginning_is_enough_and_ranks_have_none():
     with pytest.raises(InvalidOption, match="one model's weights"):
-        links_first.options("biqe", {}, (10, 2), True, ALONE)
+        links_first.options("hybrid", {}, (10, 2), True, ALONE)
     with pytest.raises(InvalidOption, match="one process"):
-        links_first.options("biqe", {}, (10, 2), False, dataclasses.replace(ALONE, world=2))
+        links_first.options("hybrid", {}, (10, 2), False, dataclasses.replace(ALONE, world=2))
 
 
-def test_by_default_long_runs_on_graphs_of_one_machine_begin_with_links(graph_folder, monkeypatch):
-    given = session.default_links_minutes
-    assert given("biqe", str(graph_folder), {"minutes": 60.0}) == 10.0
-    assert given("biqe", str(graph_folder), {"minutes": 600.0}) == 20.0
-    assert given("biqe", str(graph_folder), {"minutes": 10.0}) == 0.0
-    assert given("biqe", str(graph_folder), {"minutes": None, "epochs": 5.0}) == 0.0
-    assert given("gqe", str(graph_folder), {"minutes": 60.0}) == 0.0
-    monkeypatch.setattr(session, "SAMPLED_FROM", 10)
-    assert given("biqe", str(graph_folder), {"minutes": 60.0}) == 0.0
-    monkeypatch.undo()
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert given("biqe", str(graph_folder), {"minutes": 60.0}) == 0.0
+def test_by_default_a_run_trains_a_hybrid_and_its_links_first(graph_folder):
+    chosen = lambda minutes, model=None, links=None: session.choose(  # noqa: E731
+        model, str(graph_folder), {"minutes": minutes}, links
+    )
+    assert chosen(60.0) == ("hybrid", 10.0) and chosen(600.0) == ("hybrid", 20.0)
+    assert chosen(3.0) == ("hybrid", 0.5) and chosen(0.5) == ("hybrid", pytest.approx(10 / 60))
+    assert chosen(0.1) == ("hybrid", 0.05), "never more than half of the run"
+    assert chosen(60.0, "gqe") == ("gqe", 0.0) and chosen(60.0, "biqe") == ("biqe", 0.0)
+    assert chosen(60.0, "hybrid", 3.0) == chosen(60.0, None, 3.0) == ("hybrid", 3.0)
+    assert chosen(60.0, None, 0.0) == ("biqe", 0.0), "without minutes for links it is the encoder alone"
 
 
-@pytest.mark.parametrize(
-    ("given", "search"),
-    [({}, 0.5), ({"search": 0.0}, 0.0), ({"predictor_rank": 0}, None), ({"predictor_rank": 0, "search": 0.1}, 0.1)],
-)
-def test_it_searches_unless_told_otherwise_or_without_anything_to_search(given, search):
-    found = links_first.options("biqe", given, (10, 2), False, ALONE)
-    assert found.get("search") == search and found.items() >= given.items()
+@pytest.mark.parametrize("why", ["epochs", "ranks", "entities"])
+def test_where_no_links_can_be_trained_the_default_is_the_encoder(graph_folder, monkeypatch, why):
+    length = {"minutes": None, "epochs": 5.0} if why == "epochs" else {"minutes": 60.0}
+    if why == "ranks":
+        monkeypatch.setenv("WORLD_SIZE", "2")
+    if why == "entities":
+        monkeypatch.setattr(session, "SAMPLED_FROM", 10)
+    assert session.choose(None, str(graph_folder), length) == ("biqe", 0.0)
+    with pytest.raises(InvalidOption, match="hybrid begins with a link predictor") as error:
+        session.choose("hybrid", str(graph_folder), length)
+    assert "--model biqe" in error.value.hint
+
+
+@pytest.mark.parametrize("given", [{}, {"search": 0.0}, {"width": 32}])
+def test_options_of_the_predictor_and_of_the_user_stand_together(given):
+    found = links_first.options("hybrid", given, (10, 2), False, ALONE)
+    assert found.items() >= {"rank": 200, **given}.items()

@@ -21,7 +21,7 @@ from biqe.graph import folder as graphs
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import difference
 from biqe.models import _catalogue, store
-from biqe.models._sharded import split
+from biqe.models._split_entities import split
 from biqe.train import checkpoint
 from biqe.train import ranks as ranks_module
 from biqe.train.ranks import ALONE, Ranks, job, joined
@@ -138,7 +138,7 @@ def test_a_killed_rank_costs_at_most_the_time_since_the_last_checkpoint(graph_fo
     assert [event["reason"] for event in trace if event["event"] == "ended"] == ["finished"]
     assert checkpoint.read_place(checkpoint.latest(run / "checkpoints")).finished
     loaded = store.load(run / "model")
-    assert loaded.model.entity_weight.shape == (len(loaded.vocabulary.entities), 16)
+    assert loaded.model.embed_entities.weight.shape == (len(loaded.vocabulary.entities), 16)
     answers = knowledge_base.open(run).ask("SELECT ?t WHERE { :street3 :in ?t }")
     assert len(answers) > 0
 

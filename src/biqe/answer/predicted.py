@@ -49,7 +49,7 @@ class Predictor:
         model itself, where it does that well."""
         if self.calibration is not None:
             return self.calibration.decode
-        return "linked" if getattr(self.model, "finds_tuples", False) else JOINT[0]
+        return "linked" if hasattr(self.model, "tuples") else JOINT[0]
 
     def remark(self, joint: str | None, targets: int) -> str:
         """What a user has to know about the probabilities of tuples that were found so; '' where there is nothing."""
@@ -86,6 +86,10 @@ class Predictor:
         ``marginals`` are the (T, E) log-probabilities of the targets; ``width`` partial rows are kept, at least."""
         import torch
 
+        from biqe.models._contract import FindsTuples
+
+        if not isinstance(self.model, FindsTuples):
+            return None
         order = selected_rows([prepared])
         by_node = np.ascontiguousarray(marginals[np.argsort(order)])
         with torch.inference_mode():

@@ -17,7 +17,6 @@ LEAST_PYTHON = (3, 11)
 NEEDED = ("torch", "numpy", "numba", "pyarrow", "pyoxigraph", "safetensors", "rich", "typer")
 EXTRAS = {
     "serve": (("fastapi", "uvicorn", "orjson", "structlog", "prometheus_client"), "biqe serve"),
-    "ann": (("faiss",), "an approximate index over very many entities"),
     "telemetry": (("opentelemetry.sdk",), "traces of a server's requests"),
 }
 """Packages of each extra, and what it is for."""

@@ -77,6 +77,7 @@ def calibrate(
     from biqe.knowledge_base import open as open_knowledge_base
     from biqe.locate import EMBEDDED
     from biqe.models import store
+    from biqe.models._contract import use_graph
 
     if split not in ("valid", "train"):
         raise InvalidOption(f"--split must be valid or train; test queries are held out. Got {split!r}")
@@ -106,7 +107,7 @@ def calibrate(
     if limit is not None:
         queries = queries.take(sample_groups(queries.kinds * 0, limit, seed))
     known, complete = base.splits["train"], base.splits["complete"]
-    loaded.model.use_graph(known)
+    use_graph(loaded.model, known)
     asked = validation_questions(queries, seed)
     with progress("asking", len(asked)) as advance:
         done = 0

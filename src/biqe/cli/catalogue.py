@@ -71,7 +71,7 @@ def model_facts(name: str, presets: Mapping[str, tuple[str, Mapping[str, Any]]])
         "summary": kind.summary,
         "paper": {"authors": kind.paper.authors, "year": kind.paper.year, "title": kind.paper.title},
         "presets": own,
-        "learns_from": kind.learns_from,
+        "learns_from": getattr(kind, "learns_from", "queries"),
         "shapes": [shape for shape in asked if shape not in _SEVERAL and answers[shape]],
         "several_targets": {shape: answers[shape] for shape in _SEVERAL},
     }

@@ -17,14 +17,14 @@ from biqe.errors import InvalidOption
 def config(
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Run folder.", show_default=False)] = None,
     defaults: Annotated[bool, typer.Option("--defaults", help="List all settings, defaults and meanings.")] = False,
-    model: Annotated[str, typer.Option(help="With --defaults: model whose settings to list.")] = "biqe",
+    model: Annotated[str, typer.Option(help="With --defaults: model whose settings to list.")] = "hybrid",
     solve: Annotated[
         list[str] | None,
         typer.Option(
             "--solve",
             metavar="NAME=VALUE",
-            help="Change how the trained model solves queries; may be repeated. biqe: search, search_beam. cqd: "
-            "t_norm, beam, known, and others after rank.",
+            help="Change how the trained model solves queries; may be repeated. hybrid: search, search_beam, "
+            "known. cqd: t_norm, beam, link, known.",
             show_default=False,
         ),
     ] = None,

@@ -216,8 +216,9 @@ def _tell_graph(model: QueryModel, asked: EvaluationQueries, run: Path) -> None:
     from biqe.graph import folder as graph_folder
     from biqe.graph.knowledge_graph import Graph
     from biqe.graph.triples import union
+    from biqe.models._contract import UsesGraph
 
-    if not model.looks_at_graph:
+    if not isinstance(model, UsesGraph):
         return
     splits = asked.splits
     if splits is None:

@@ -49,7 +49,7 @@ def train(
     data: DataFolder = None,
     start_from: Annotated[
         Path | None,
-        typer.Option(help="Run of a link predictor (cqd) whose embeddings biqe begins with.", show_default=False),
+        typer.Option(help="Run of a link predictor (cqd) that a hybrid begins with.", show_default=False),
     ] = None,
     resume: Annotated[
         Path | None,
@@ -82,8 +82,7 @@ def train(
     links_minutes: Annotated[
         float | None,
         typer.Option(
-            help="Of the minutes: how many first train a link predictor that biqe begins with. Default: a sixth of "
-            "runs of 30 minutes or more, else 0.",
+            help="Of the minutes: how many first train a link predictor, which a hybrid begins with. Default: a sixth.",
             show_default=False,
         ),
     ] = None,
@@ -95,7 +94,10 @@ def train(
         bool,
         typer.Option("--online/--fixed", help="Mine new paths and DAGs for each epoch, or train on those of --set."),
     ] = True,
-    model: Annotated[str, typer.Option(help="Model to train; 'biqe models' lists them.")] = "biqe",
+    model: Annotated[
+        str | None,
+        typer.Option(help="Model to train; 'biqe models' lists them. Default: hybrid.", show_default=False),
+    ] = None,
     positions: Annotated[
         str | None,
         typer.Option(help="Positions of tokens in biqe: structure, or paper as published.", show_default=False),
@@ -154,6 +156,8 @@ def train(
                 from biqe.cli._continue_run import origin_of
 
                 origin, model = origin_of(continue_, of_model, start_from)
+            named = model
+            model = model or session.DEFAULT_MODEL
             train_options, model_options = read_settings(
                 context,
                 model,
@@ -169,9 +173,10 @@ def train(
             train_options = {"seed": seed, "online": online, "threads": threads, **train_options}
             if "minutes" not in train_options and "epochs" not in train_options:
                 train_options["minutes"] = DEFAULT_MINUTES
-            if "links_minutes" not in train_options and origin is None and start_from is None:
+            if origin is None and start_from is None:
                 length = {name: train_options.get(name) for name in ("minutes", "epochs")}
-                train_options["links_minutes"] = session.default_links_minutes(model, graph, length)
+                given = train_options.get("links_minutes")
+                model, train_options["links_minutes"] = session.choose(named, graph, length, given)
             if origin is None:
                 config = session.settings(model, **train_options)
             else:

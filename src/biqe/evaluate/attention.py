@@ -32,6 +32,7 @@ from biqe.errors import EmptyResult, UnsupportedQuery
 from biqe.evaluate.report import plain
 from biqe.evaluate.scoring import Progress, Skipped, at_rest, batches, by_reason, nothing_ranked, supported
 from biqe.graph.vocabulary import Vocabulary
+from biqe.models._contract import trace
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.dag import analyse
 from biqe.query.queryset import QuerySet
@@ -78,7 +79,7 @@ def attention_shares(
 ) -> AttentionShares:
     """How much attention the masks of ``queries`` pay outside of their ancestors and descendants.
 
-    Needs a model that can show its attention over tokens (``model.trace``); others refuse. Queries that the model
+    Needs a model that can show its attention over tokens (``HasAttention``); others refuse. Queries that the model
     does not support are counted.
     """
     rows, refused = supported(model, queries, strict)
@@ -92,14 +93,14 @@ def attention_shares(
     with at_rest(model):
         encoded = model.encode(asked)
         for part in batches(np.asarray(encoded.sizes), np.ones(len(asked), np.int64), BATCH_QUERIES):
-            trace = model.trace(encoded.batch(part))
+            traced = trace(model, encoded.batch(part))
             for place, row in enumerate(part.tolist()):
                 query = asked[row]
-                elements, masks = token_elements(trace, place)
+                elements, masks = token_elements(traced, place)
                 if len(masks) == 0:
                     continue
                 outside = non_ancestors(query)[elements[masks]][:, elements]  # (masks, tokens)
-                weights = torch.stack([layer[place] for layer in trace.attention])  # (layers, H, T, T)
+                weights = torch.stack([layer[place] for layer in traced.attention])  # (layers, H, T, T)
                 weights = weights[:, :, torch.from_numpy(masks), : len(elements)]  # padding left out
                 found = torch.einsum("lhmt,mt->mlh", weights.double(), torch.from_numpy(outside).double())
                 shares.append(found.numpy())
@@ -203,8 +204,8 @@ def query_attention(
     if not support.yes:
         raise UnsupportedQuery(support.reason, hint=support.hint)
     with at_rest(model):
-        trace = model.trace(model.encoder(QuerySet.of([query])))
-    elements, _ = token_elements(trace, 0)
+        traced = trace(model, model.encoder(QuerySet.of([query])))
+    elements, _ = token_elements(traced, 0)
     found = tokens(query)
     names = _variable_names(query)
     words = [
@@ -212,9 +213,9 @@ def query_attention(
         for kind, id_, element in zip(found.kinds, found.ids, found.elements, strict=True)
     ]
     nodes = sorted(query.targets)
-    weights = np.stack([layer[0].double().numpy() for layer in trace.attention])  # (layers, H, T, T)
+    weights = np.stack([layer[0].double().numpy() for layer in traced.attention])  # (layers, H, T, T)
     weights = np.stack([weights[:, :, elements == node].mean(axis=2) for node in nodes], axis=2)  # (layers, H, V, T)
-    best = trace.scores.double().exp().topk(min(top, trace.scores.shape[1]), dim=1)
+    best = traced.scores.double().exp().topk(min(top, traced.scores.shape[1]), dim=1)
     return QueryAttention(
         model=model.name,
         patterns=tuple(_patterns(query, names, vocabulary)),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import EmptyResult, InvalidOption, RunFailed, TooManyPaths, VocabularyMismatch
+from biqe.models._contract import raw_scores
 from biqe.query.queryset import AnswerSets, QuerySet, members
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def _union_scores(
     scores = torch.empty(len(rows), model.entity_count)
     for size in np.unique(sizes[rows]):
         places = np.flatnonzero(sizes[rows] == size)
-        found = model.raw_scores(encoded.batch(rows[places]))
+        found = raw_scores(model, encoded.batch(rows[places]))
         check_shape(model, found, len(places))
         scores[torch.from_numpy(places)] = found.to(scores)
     return scores

@@ -22,6 +22,7 @@ from biqe.evaluate.report import plain
 from biqe.evaluate.scoring import Progress, Skipped, at_rest, by_reason, nothing_ranked, supported
 from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import Graph
+from biqe.models._contract import FindsTuples
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.queryset import QuerySet
 
@@ -176,8 +177,9 @@ def evaluate_tuples(
     excluded = [TrueTuples(complete, query, gold) for query, gold in zip(asked, golds, strict=True)]
     every = dict(ways)
     with at_rest(model):
-        if "linked" not in every and model.tuples(QuerySet.of(asked[:1]), 1) is not None:
-            every["own"] = own_way(model)
+        if "linked" not in every and isinstance(model, FindsTuples):
+            if model.tuples(QuerySet.of(asked[:1]), 1) is not None:
+                every["own"] = own_way(model)
         total, done = len(every) * len(asked), 0
         ranks: dict[str, NDArray[np.float64]] = {}
         seconds = dict.fromkeys(every, 0.0)
@@ -232,7 +234,7 @@ def _figures(
     )
 
 
-def own_way(model: QueryModel) -> Way:
+def own_way(model: FindsTuples) -> Way:
     """The tuples of a model that ranks them by itself; true ones are taken out afterwards, so many are asked for."""
 
     def found(

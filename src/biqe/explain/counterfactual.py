@@ -80,8 +80,10 @@ def told(asker: Asker, graph: Graph) -> Asker:
     """The same model with ``graph`` to look into, if it looks into one; the model that was given stays as it is."""
     if not sees_graph(asker):
         return asker
+    from biqe.models._contract import use_graph
+
     model = copy.copy(asker.model)  # shares the weights
-    model.use_graph(graph)
+    use_graph(model, graph)
     return Asker(model, asker.links)
 
 

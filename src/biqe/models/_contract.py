@@ -1,11 +1,15 @@
-"""What a model must be able to do, so that training, evaluation and asking never look inside it."""
+"""What a model must be able to do, and what it may be able to do beside that.
+
+A model file defines ``Config`` (a frozen dataclass), a subclass of ``QueryModel``, and ``MODEL``. Training, evaluation
+and asking use the four methods of the contract, and look for the optional protocols below where they need more.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,11 +18,12 @@ from torch import nn
 
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.graph.knowledge_graph import Graph
+from biqe.links.beam import Tuples
+from biqe.links.targets import TRAINING, Support, Targets, TargetTable, refuse_unknown
 from biqe.query.bound import BoundQuery
-from biqe.query.queryset import QuerySet, members
+from biqe.query.queryset import QuerySet
 
-TRAINING = "train"
-"""The name under which training queries carry the answers that the training graph holds (``QuerySet.filters``)."""
+__all__ = ["TRAINING", "Support", "TargetTable", "Targets", "Tuples", "refuse_unknown"]  # of links, for model files
 
 
 @dataclass(frozen=True)
@@ -30,84 +35,6 @@ class Paper:
     title: str
 
 
-@dataclass(frozen=True)
-class Support:
-    """Whether a model can answer a query, and if not, why not and what to do instead."""
-
-    yes: bool
-    reason: str = ""
-    hint: str | None = None
-
-    def __bool__(self) -> bool:
-        return self.yes
-
-
-@dataclass(frozen=True)
-class Targets:
-    """What is to be predicted in a batch: V targets, in the order of its queries and their nodes."""
-
-    gold: torch.Tensor
-    """(V,) one true entity of each; -1 where none is known."""
-    offsets: torch.Tensor | None
-    """(V+1,) slices of ``answers``; None where only the gold entities are known."""
-    answers: torch.Tensor | None
-    """All entities that answer each target in the training graph, sorted within its slice."""
-
-
-class TargetTable:
-    """Targets of a query set, cut into batches as its queries are. Every model's ``Encoded`` can use one."""
-
-    def __init__(self, queries: QuerySet) -> None:
-        self.offsets = queries.target_offsets
-        """(Q+1,) slice of each query's targets."""
-        self._gold = queries.gold[queries.target_nodes]
-        self._answers = queries.filters.get(TRAINING)
-
-    def batch(self, rows: NDArray[np.integer]) -> Targets:
-        """Targets of the queries ``rows``, in this order."""
-        rows = np.asarray(rows, np.int64)
-        _, numbers = members(self.offsets, rows)
-        gold = torch.from_numpy(self._gold[numbers].astype(np.int64))
-        if self._answers is None:
-            return Targets(gold, None, None)
-        taken = self._answers.take(numbers)
-        return Targets(gold, torch.from_numpy(taken.offsets), torch.from_numpy(taken.values.astype(np.int64)))
-
-
-def refuse_unknown(known: torch.Tensor, name: str, *, every: bool = True) -> None:
-    """UnsupportedQuery where ``loss`` of the model ``name`` has nothing to learn from: (V,) ``known`` says of which
-    targets a true entity is known. ``every``: it must be for all of them; else for one, and the others do not count."""
-    if known.all() or (not every and known.any()):  # all of none, too
-        return
-    raise UnsupportedQuery(
-        f"{name} learns from targets with a true entity, and {int((~known).sum()):,} of the {len(known):,} targets of "
-        "this batch have none (gold is -1)",
-        hint=f"give them gold entities, or attach all answers as the filters {TRAINING!r}",
-    )
-
-
-@dataclass(frozen=True)
-class Tuples:
-    """Joint answers of one query: k rows over its targets, best first."""
-
-    rows: NDArray[np.int32]
-    """(k, targets) entities, in the order of the query's nodes."""
-    scores: NDArray[np.float64]
-    """(k,) natural logarithms, up to a constant of the query."""
-
-
-@dataclass(frozen=True)
-class Trace:
-    """Scores together with what the model looked at on the way."""
-
-    scores: torch.Tensor
-    """(V, E) log-probabilities, the same as ``scores`` gives."""
-    attention: tuple[torch.Tensor, ...]
-    """One (B, H, T, T) tensor a layer: how much token i looks at token j."""
-    batch: Any
-    """The batch, whose tokens the attention is over."""
-
-
 class Encoded(Protocol):
     """Queries in a model's own form, ready to be cut into batches."""
 
@@ -115,41 +42,16 @@ class Encoded(Protocol):
     """(Q,) what each query costs; queries of equal size make batches without padding."""
 
     def batch(self, rows: NDArray[np.integer]) -> Any:
-        """The queries ``rows``, in this order, as one batch."""
+        """The queries ``rows``, in this order, as one batch. It has ``targets``."""
 
 
 class QueryModel(nn.Module, ABC):
-    """A model that ranks all entities for each target of a query.
-
-    A model file defines ``Config`` (frozen dataclass), a subclass of this, and ``MODEL``.
-    """
+    """A model that ranks all entities for each target of a query."""
 
     name: str
     paper: Paper
     summary: ClassVar[str]
     """One line for ``biqe models``: what it is."""
-    learns_from: ClassVar[str] = "queries"
-    """``queries``: triples, paths and DAGs, or a benchmark's own; ``triples``: it is a link predictor, and learns
-    from every triple in both directions."""
-    uses_answers: ClassVar[bool] = False
-    """Whether ``loss`` learns from all answers that a target carries (``Targets.answers``), not from gold alone."""
-    draws_only_weights: ClassVar[bool] = False
-    """Whether making one computes nothing but weights, so that a model to be loaded can be made without computing."""
-    can_sample: ClassVar[bool] = False
-    """Whether ``loss`` can do with a sample of the entities; see ``sample_softmax``."""
-    uses_all_weights: ClassVar[bool] = False
-    """Whether every batch gives every weight that is learnt a gradient; where not, ranks look for those without."""
-    entity_rows: ClassVar[tuple[str, ...]] = ()
-    """Names of the weights with one row an entity that can be split over ranks; see ``split_entities``."""
-    tables: ClassVar[Mapping[str, str]] = {}
-    """Weights with one row for each entity or relation, by name (or pattern of names), and what their rows stand for:
-    entities, relations, directions (relations, then their inverses), or [MASK] and directions. See _warm_start.py."""
-    train_defaults: ClassVar[Mapping[str, Any]] = {}
-    """Fields of TrainConfig that this model wants otherwise than most do."""
-    solving_options: ClassVar[tuple[str, ...]] = ()
-    """Options of how queries are solved: they can be changed after training (``solving``), and shape no weight."""
-    links_first: ClassVar[Mapping[str, Any]] = {}
-    """Options of this model in a run that trains a link predictor for it first; empty where it cannot use one."""
     config: Any
     entity_count: int
     relation_count: int
@@ -163,95 +65,215 @@ class QueryModel(nn.Module, ABC):
     def encode(self, queries: QuerySet) -> Encoded:
         """Queries in the model's own form. Uses no weights."""
 
-    def encoder(self, queries: QuerySet) -> Any:
-        """All of ``queries`` as one batch."""
-        return self.encode(queries).batch(np.arange(len(queries)))
-
     @abstractmethod
     def loss(self, batch: Any, *, label_smoothing: float = 0.0) -> torch.Tensor:
         """Mean loss over the targets of a batch whose gold entities are known."""
-
-    def predictions(self, batch: Any) -> int:
-        """How many predictions ``loss`` is the mean over: what a batch counts beside those of other ranks."""
-        return len(batch.targets.gold)
-
-    @property
-    def row_weights(self) -> tuple[str, ...]:
-        """Names of the weights whose gradients are sparse: they hold only the rows that a batch touched."""
-        return ()
 
     @abstractmethod
     def scores(self, batch: Any) -> torch.Tensor:
         """(V, E) log-probabilities, up to a number that all entities of a row share: a row for each target, in the
         order of the batch's queries and nodes."""
 
-    def raw_scores(self, batch: Any) -> torch.Tensor:
-        """(V, E) scores that order entities as ``scores`` does and that rows of a union are compared by. Models that
-        normalise a distance or a similarity over the entities give it here as it was before."""
-        return self.scores(batch)
+    def encoder(self, queries: QuerySet) -> Any:
+        """All of ``queries`` as one batch."""
+        return self.encode(queries).batch(np.arange(len(queries)))
 
-    def trace(self, batch: Any) -> Trace:
-        """Scores by the explicit road, with attention. Models without attention refuse."""
-        raise UnsupportedQuery(f"{self.name} has no attention to show", hint="ask a biqe model")
 
-    def renamed(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Weights, or averages or moments of weights, that an earlier version saved, under the names of this one."""
-        return dict(tensors)
+_RANGES: Mapping[str, Callable[[float], bool]] = {
+    "at least 0": lambda value: value >= 0,
+    "at least 1": lambda value: value >= 1,
+    "above 0": lambda value: value > 0,
+    "in [0, 1)": lambda value: 0 <= value < 1,
+    "in [0, 1]": lambda value: 0 <= value <= 1,
+}
+
+
+def check_options(config: Any, allowed: Mapping[str, str | tuple[str, ...]]) -> None:
+    """Refuse values of a model's ``Config`` that are not ``allowed``: by field, a range of numbers in words, or the
+    words that it may be."""
+    model = type(config).__module__.rpartition(".")[2]
+    for name, rule in allowed.items():
+        value = getattr(config, name)
+        if not (_RANGES[rule](value) if isinstance(rule, str) else value in rule):
+            words = rule if isinstance(rule, str) else " or ".join(rule)
+            raise InvalidOption(f"{name!r} of {model} must be {words}. Got {value!r}")
+
+
+# Optional: looked for by training.
+
+
+class DescribesTraining(Protocol):
+    """Class variables, each optional, by which a model differs from most in how it is trained. Read with ``getattr``
+    and the default given here."""
+
+    learns_from: ClassVar[str]
+    """``queries`` (default): triples, paths and DAGs, or a benchmark's own. ``triples``: every triple in both
+    directions, as link predictors do."""
+    uses_answers: ClassVar[bool]
+    """Whether ``loss`` learns from all answers of a target (``Targets.answers``), not gold alone. Default False."""
+    uses_all_weights: ClassVar[bool]
+    """Whether every batch gives every trained weight a gradient; if not, ranks look for the others. Default False."""
+    train_defaults: ClassVar[Mapping[str, Any]]
+    """Fields of TrainConfig that this model wants otherwise than most do. Default: none."""
+    tables: ClassVar[Mapping[str, str]]
+    """Weights with one row for each entity or relation, by name or pattern of names, and what the rows stand for:
+    entities, relations, directions (relations, then their inverses), or mask and directions. They are extended when a
+    run continues on a grown graph (_warm_start.py). Default: none."""
+    draws_only_weights: ClassVar[bool]
+    """True if the constructor only initialises weights, so that loading may skip that. Default False."""
+
+
+@runtime_checkable
+class CountsPredictions(Protocol):
+    """A model whose ``loss`` is not a mean over targets but over ``predictions(batch)`` of them: what a batch counts
+    beside those of other ranks."""
+
+    def predictions(self, batch: Any) -> int:
+        """How many predictions ``loss`` is the mean over."""
+
+
+def predictions(model: QueryModel, batch: Any) -> int:
+    """How many predictions the loss of ``batch`` is the mean over: its targets, unless the model says otherwise."""
+    return model.predictions(batch) if isinstance(model, CountsPredictions) else len(batch.targets.gold)
+
+
+class EntityLoss(Protocol):
+    """The loss over the entities at V targets: over all of them, a sample of them, or split over ranks."""
+
+    def __call__(
+        self,
+        hidden: torch.Tensor,  # (V, D)
+        weight: torch.Tensor,  # (E, D)
+        bias: torch.Tensor,  # (E,)
+        offsets: torch.Tensor,  # (V+1,)
+        answers: torch.Tensor,  # true entities of each target, one target after the other
+        smoothing: float,
+    ) -> torch.Tensor:
+        """Mean cross-entropy."""
+
+
+class HasEntityTable(Protocol):
+    """A model whose softmax over entities can be sampled (_entity_loss.py) or split over ranks (_split_entities.py):
+    entities have one table for input and output, and the loss over them is handed to the model."""
+
+    embed_entities: nn.Embedding
+    """(E, D)"""
+    entity_bias: nn.Parameter
+    """(E,)"""
+    entity_loss: EntityLoss
+
+
+def has_entity_table(model: object) -> TypeGuard[HasEntityTable]:
+    """Whether ``model`` is a ``HasEntityTable``. Its weights are no attributes that isinstance could see."""
+    return hasattr(model, "entity_loss")
+
+
+ENTITY_ROWS = ("embed_entities.weight", "entity_bias")
+"""Names of the weights of a ``HasEntityTable`` that have one row for each entity."""
+
+
+@runtime_checkable
+class StartsFromLinks(Protocol):
+    """A model that begins with the weights of a trained link predictor."""
 
     @classmethod
     def options_from(cls, predictor: QueryModel) -> dict[str, Any]:
-        """Options of this model that make room for ``predictor``, where it can start from one."""
-        return {}
+        """Options of this model that ``predictor`` decides; refused where it is no link predictor."""
 
     def start_from(self, predictor: QueryModel) -> None:
-        """Take over what ``predictor`` has learnt, before training. Models that cannot refuse."""
-        raise InvalidOption(f"{self.name} cannot start from another model's weights", hint="leave out --start-from")
+        """Take over what ``predictor`` has learnt, before training."""
 
-    def sample_softmax(self, graph: Graph, negatives: int) -> None:
-        """From now on, ``loss`` compares with about ``negatives`` entities a batch instead of all; ``graph`` says how
-        often each occurs. Models without a softmax over entities refuse."""
-        raise InvalidOption(
-            f"{self.name} has no softmax over entities that could be sampled", hint="leave out --softmax"
-        )
 
-    def split_entities(self, rows: Any) -> None:
-        """Keep only ``rows`` of the weights named in ``entity_rows``; from now on ``loss`` is that of the targets of
-        all ranks, and gives gradients of this rank's targets and rows (see _sharded.py)."""
-        raise InvalidOption(
-            f"the entities of {self.name} cannot be split over ranks", hint="leave out --shard-entities"
-        )
+# Optional: looked for by evaluation and asking.
 
-    def solving(self, **options: Any) -> QueryModel:
-        """The same weights with other options of how queries are solved, where a model has such options."""
-        raise InvalidOption(f"{self.name} has no options that can be changed after training. Got {', '.join(options)}")
 
-    def without_search(self) -> QueryModel:
-        """The same weights without what is costly to ask and changes nothing that is learnt: as runs are validated."""
-        return self
+@dataclass(frozen=True)
+class Trace:
+    """Scores together with the attention that led to them."""
 
-    @property
-    def looks_at_graph(self) -> bool:
-        """Whether answers depend on the graph of ``use_graph``, beside what was learnt."""
-        return False
+    scores: torch.Tensor
+    """(V, E) log-probabilities, the same as ``scores`` gives."""
+    attention: tuple[torch.Tensor, ...]
+    """One (B, H, T, T) tensor for each layer: how much token i looks at token j."""
+    batch: Any
+    """The batch, whose tokens the attention is over."""
+
+
+@runtime_checkable
+class HasAttention(Protocol):
+    """A model that can show its attention over the tokens of a query."""
+
+    def trace(self, batch: Any) -> Trace:
+        """Scores with attention, computed without shortcuts."""
+
+
+def trace(model: QueryModel, batch: Any) -> Trace:
+    """Scores of ``batch`` with attention; refused where the model has none."""
+    if isinstance(model, HasAttention):
+        return model.trace(batch)
+    raise UnsupportedQuery(f"{model.name} has no attention to show", hint="ask a biqe or hybrid model")
+
+
+@runtime_checkable
+class HasRawScores(Protocol):
+    """A model that normalises a distance or a similarity over the entities, and can give it as it was before. Rows of
+    a union are compared by it; other models compare them by ``scores``."""
+
+    def raw_scores(self, batch: Any) -> torch.Tensor:
+        """(V, E) scores that order entities as ``scores`` does."""
+
+
+def raw_scores(model: QueryModel, batch: Any) -> torch.Tensor:
+    """(V, E) scores by which rows of a union are compared."""
+    return model.raw_scores(batch) if isinstance(model, HasRawScores) else model.scores(batch)
+
+
+@runtime_checkable
+class UsesGraph(Protocol):
+    """A model whose answers depend on the links that a graph holds, beside what was learnt."""
+
+    def use_graph(self, graph: Graph) -> None:
+        """Links of ``graph`` are known from now on. Told once, before answering. Where missing links are to be
+        predicted, this is the training graph, without those."""
 
     @property
     def looks_facts_up(self) -> bool:
-        """Whether it matters for ``scores`` which facts that graph holds, and not merely how many."""
-        return False
+        """Whether it matters for ``scores`` which links the graph holds, and not only how many."""
 
-    def use_graph(self, graph: Graph) -> None:
-        """Told once, before answering, which triples are known. Models that use only what they learnt ignore it."""
 
-    @property
-    def finds_tuples(self) -> bool:
-        """Whether rows of several targets are best found by ``tuples``."""
-        return False
+def use_graph(model: QueryModel, graph: Graph) -> None:
+    """Tell a model which links are known, if its answers depend on that."""
+    if isinstance(model, UsesGraph):
+        model.use_graph(graph)
+
+
+@runtime_checkable
+class FindsTuples(Protocol):
+    """A model that finds rows of several targets by itself."""
 
     def tuples(
         self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None, width: int | None = None
     ) -> list[Tuples] | None:
-        """Joint answers of each query where the model ranks tuples by itself; None where it ranks targets only.
+        """The ``count`` best joint answers of each query; None where a query cannot be solved so.
 
-        ``marginals`` are what ``scores`` says of the targets, where that is known already; entities that it holds
-        impossible stand in no tuple. ``width`` partial tuples, at least, are kept on the way."""
-        return None
+        ``marginals`` are the (V, E) ``scores`` of the targets, where they are known already; entities that are
+        impossible there stand in no tuple. At least ``width`` partial tuples are kept on the way."""
+
+
+@runtime_checkable
+class SolvesOtherwise(Protocol):
+    """A model with options of how queries are solved, which shape no weight and can be changed after training."""
+
+    solving_options: ClassVar[tuple[str, ...]]
+    """Their names."""
+
+    def solving(self, **options: Any) -> QueryModel:
+        """A model with the same weights and other options."""
+
+
+@runtime_checkable
+class Searches(Protocol):
+    """A model that searches while it answers. Runs are validated without that, which would take too long."""
+
+    def without_search(self) -> QueryModel:
+        """A model with the same weights that does not search."""

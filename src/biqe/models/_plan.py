@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from biqe.errors import UnsupportedQuery
-from biqe.models._contract import Support, Targets, TargetTable
+from biqe.links.targets import Support, Targets, TargetTable
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.dag import analyse
 from biqe.query.queryset import QuerySet, members

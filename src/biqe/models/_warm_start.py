@@ -8,6 +8,7 @@ A new relation begins as the mean of the known ones, with more noise. Everything
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -46,11 +47,11 @@ def take_over(model: QueryModel, trained: LoadedModel, graph: Graph) -> None:
     peers = _peers(graph, entities)
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
-            kind = next((kind for pattern, kind in type(model).tables.items() if fnmatchcase(name, pattern)), None)
+            kind = next((kind for pattern, kind in _tables(model).items() if fnmatchcase(name, pattern)), None)
             if kind is not None and any(
                 len(table) != _rows(kind, of) for table, of in ((tensor, model), (before[name], old))
             ):
-                kind = None  # by its options, this model shares such rows among relations
+                kind = None  # with these options the model shares such rows among relations
             if kind == ENTITIES:
                 tensor.copy_(_entity_rows(before[name], entities, peers))
             elif kind is not None:
@@ -62,6 +63,10 @@ def take_over(model: QueryModel, trained: LoadedModel, graph: Graph) -> None:
                     f"{model.name} cannot be continued on a grown graph: its weights {name!r} depend on its size",
                     hint="train it anew",
                 )
+
+
+def _tables(model: QueryModel) -> Mapping[str, str]:
+    return getattr(model, "tables", {})
 
 
 def _rows(kind: str, model: QueryModel) -> int:

@@ -45,10 +45,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from biqe.errors import InvalidOption
-from biqe.models._contract import Paper, QueryModel, Support, refuse_unknown
-from biqe.models._dropout import PooledDropout
-from biqe.models._fused_loss import fused_cross_entropy, fused_soft_cross_entropy
-from biqe.models._negatives import draw_negatives, draw_positives, true_among
+from biqe.links.softmax import soft_cross_entropy
+from biqe.models._contract import Paper, QueryModel, Support, check_options, refuse_unknown
+from biqe.models._draws import PooledDropout, draw_negatives, draw_positives, true_among
 from biqe.models._plan import EncodedPlans, PlanBatch, walk, walkable
 from biqe.query.bound import BoundQuery
 from biqe.query.queryset import QuerySet
@@ -59,14 +58,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "gqe-mp": {"width": 256, "intersection": "mean"},
 }
 """Options of the configurations that tables give a name of their own."""
-
-_CHOICES = {
-    "projection": ("transe", "distmult", "bilinear"),
-    "intersection": ("deepset", "mean"),
-    "pool": ("min", "mean"),
-    "score": ("auto", "dot", "cosine", "distance"),
-    "loss": ("softmax", "margin", "log_sigmoid"),
-}
 
 
 @dataclass(frozen=True)
@@ -99,17 +90,19 @@ class Config:
     """Whether edges may be walked against their direction, so that questions can be turned to start at anchors."""
 
     def __post_init__(self) -> None:
-        for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise InvalidOption(f"{name!r} of gqe must be one of {', '.join(allowed)}. Got {getattr(self, name)!r}")
-        for name in ("width", "negatives"):
-            if getattr(self, name) < 1:
-                raise InvalidOption(f"{name!r} of gqe must be at least 1. Got {getattr(self, name)}")
-        for name in ("margin", "gamma"):
-            if not getattr(self, name) > 0:
-                raise InvalidOption(f"{name!r} of gqe must be above 0. Got {getattr(self, name)}")
-        if not 0.0 <= self.dropout < 1.0:
-            raise InvalidOption(f"'dropout' of gqe must be in [0, 1). Got {self.dropout}")
+        check_options(
+            self,
+            {
+                "projection": ("transe", "distmult", "bilinear"),
+                "intersection": ("deepset", "mean"),
+                "pool": ("min", "mean"),
+                "score": ("auto", "dot", "cosine", "distance"),
+                "loss": ("softmax", "margin", "log_sigmoid"),
+                **dict.fromkeys(("width", "negatives"), "at least 1"),
+                **dict.fromkeys(("margin", "gamma"), "above 0"),
+                "dropout": "in [0, 1)",
+            },
+        )
         if self.loss == "softmax" and self.score == "distance":
             raise InvalidOption(
                 "loss 'softmax' of gqe needs score dot or cosine. Got 'distance'",
@@ -221,14 +214,8 @@ class GQE(QueryModel):
         states, targets = self.states(batch), batch.targets
         if self.config.loss == "softmax":
             hidden, weight, bias = self._inner(states)
-            if targets.offsets is None or targets.answers is None:
-                refuse_unknown(targets.gold >= 0, self.name, every=False)
-                known = torch.nonzero(targets.gold >= 0).squeeze(1)
-                return fused_cross_entropy(hidden[known], weight, bias, targets.gold[known], label_smoothing)
-            refuse_unknown(targets.offsets.diff() > 0, self.name, every=False)
-            known = torch.nonzero(targets.offsets.diff() > 0).squeeze(1)
-            offsets = torch.cat([targets.offsets[:1], targets.offsets[known + 1]])
-            return fused_soft_cross_entropy(hidden[known], weight, bias, offsets, targets.answers, label_smoothing)
+            known, offsets, answers = targets.with_answers(self.name)
+            return soft_cross_entropy(hidden[known], weight, bias, offsets, answers, label_smoothing)
 
         positives = draw_positives(targets)  # (V, 1)
         refuse_unknown(positives[:, 0] >= 0, self.name, every=False)

@@ -25,7 +25,7 @@ between a true entity and a sampled one (``loss="margin"``); here the default is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -33,13 +33,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 
-from biqe.errors import InvalidOption, UnsupportedQuery
-from biqe.models._contract import Paper, QueryModel, Support, Targets, TargetTable, refuse_unknown
-from biqe.models._dropout import PooledDropout
-from biqe.models._entity_products import with_all
-from biqe.models._fused_loss import fused_cross_entropy, fused_soft_cross_entropy
-from biqe.models._negatives import draw_negatives, draw_positives, true_among
-from biqe.models._relational_convolution import RelationalEdges, both_ways, convolve
+from biqe.errors import UnsupportedQuery
+from biqe.links.softmax import soft_cross_entropy, with_all
+from biqe.models._contract import Paper, QueryModel, Support, Targets, TargetTable, check_options, refuse_unknown
+from biqe.models._draws import PooledDropout, draw_negatives, draw_positives, true_among
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.dag import analyse
 from biqe.query.queryset import QuerySet, members
@@ -76,24 +73,103 @@ class Config:
     """Whether edges may be walked against their direction, so that questions can be turned to start at anchors."""
 
     def __post_init__(self) -> None:
-        for name, least in (("width", 1), ("layers", 1), ("steps", 0), ("bases", 0), ("negatives", 1)):
-            if getattr(self, name) < least:
-                raise InvalidOption(f"{name!r} of mpqe must be at least {least}. Got {getattr(self, name)}")
-        if not 0.0 <= self.dropout < 1.0:
-            raise InvalidOption(f"'dropout' of mpqe must be in [0, 1). Got {self.dropout}")
-        if not self.margin > 0:
-            raise InvalidOption(f"'margin' of mpqe must be above 0. Got {self.margin}")
-        for name, allowed in (
-            ("readout", ("sum", "max", "mlp", "target")),
-            ("similarity", ("dot", "cosine")),
-            ("loss", ("softmax", "margin")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise InvalidOption(f"{name!r} of mpqe must be {' or '.join(allowed)}. Got {getattr(self, name)!r}")
+        check_options(
+            self,
+            {
+                **dict.fromkeys(("width", "layers", "negatives"), "at least 1"),
+                **dict.fromkeys(("steps", "bases"), "at least 0"),
+                "dropout": "in [0, 1)",
+                "margin": "above 0",
+                "readout": ("sum", "max", "mlp", "target"),
+                "similarity": ("dot", "cosine"),
+                "loss": ("softmax", "margin"),
+            },
+        )
 
 
 PRESETS = {"mpqe-sum": {"readout": "sum"}, "mpqe-max": {"readout": "max"}, "mpqe-mlp": {"readout": "mlp"}}
 """The paper's variants by name; its MPQE-TM is the default."""
+
+
+# Messages along labelled edges. Gathering a matrix for every edge would cost (edges, D, D) numbers. Instead the edges
+# of a batch are sorted by relation, so that each relation that occurs owns one slice of the messages and multiplies it
+# once; the backward pass does the same with two products. Relations that do not occur cost nothing.
+
+
+@dataclass(frozen=True)
+class RelationalEdges:
+    """M messages of a batch, sorted by relation."""
+
+    sources: torch.Tensor
+    """(M,) nodes that send."""
+    destinations: torch.Tensor
+    """(M,) nodes that receive."""
+    relations: torch.Tensor
+    """(P,) relations that occur, ascending."""
+    offsets: tuple[int, ...]
+    """(P+1,) slice of the messages of each of them."""
+
+
+def both_ways(
+    subjects: NDArray[np.integer], relations: NDArray[np.integer], objects: NDArray[np.integer], relation_count: int
+) -> RelationalEdges:
+    """Messages along the edges and against them; against an edge of r they bear the label of r's inverse.
+
+    Relation ids are of 2R: the inverse of r is r + R, and that of r + R is r.
+    """
+    inverses = (relations + relation_count) % (2 * relation_count)
+    labels = np.concatenate([relations, inverses])
+    order = np.argsort(labels, kind="stable")
+    ordered = labels[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    return RelationalEdges(
+        torch.from_numpy(np.concatenate([subjects, objects])[order].astype(np.int64)),
+        torch.from_numpy(np.concatenate([objects, subjects])[order].astype(np.int64)),
+        torch.from_numpy(ordered[starts].astype(np.int64)),
+        (*starts.tolist(), len(order)),
+    )
+
+
+class _SegmentProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        rows: torch.Tensor,  # (M, D)
+        matrices: torch.Tensor,  # (P, D, D')
+        offsets: tuple[int, ...],
+    ) -> torch.Tensor:
+        out = rows.new_empty(len(rows), matrices.shape[2])
+        for part, matrix in zip(_slices(offsets), matrices.unbind(0), strict=True):
+            torch.mm(rows[part], matrix, out=out[part])
+        ctx.save_for_backward(rows, matrices)
+        ctx.offsets = offsets
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        rows, matrices = ctx.saved_tensors
+        grad_out = grad_out.contiguous()
+        grad_rows, grad_matrices = torch.empty_like(rows), torch.empty_like(matrices)
+        for number, part in enumerate(_slices(ctx.offsets)):
+            torch.mm(grad_out[part], matrices[number].t(), out=grad_rows[part])
+            torch.mm(rows[part].t(), grad_out[part], out=grad_matrices[number])
+        return grad_rows, grad_matrices, None
+
+
+def _slices(offsets: tuple[int, ...]) -> list[slice]:
+    return [slice(start, stop) for start, stop in zip(offsets[:-1], offsets[1:], strict=True)]
+
+
+def segment_product(rows: torch.Tensor, matrices: torch.Tensor, offsets: tuple[int, ...]) -> torch.Tensor:
+    """(M, D') each slice of the (M, D) rows times its own matrix of (P, D, D'); slice p is offsets[p]:offsets[p+1]."""
+    return _SegmentProduct.apply(rows, matrices, offsets)  # type: ignore[no-any-return]
+
+
+def convolve(nodes: torch.Tensor, matrices: torch.Tensor, edges: RelationalEdges) -> torch.Tensor:
+    """(N, D') for each of the (N, D) nodes the sum of its messages; ``matrices`` (P, D, D') are those of
+    ``edges.relations``, in their order."""
+    messages = segment_product(nodes.index_select(0, edges.sources), matrices, edges.offsets)  # (M, D')
+    return messages.new_zeros(len(nodes), matrices.shape[2]).index_add(0, edges.destinations, messages)
 
 
 @dataclass(frozen=True)
@@ -318,11 +394,9 @@ class MPQE(QueryModel):
         if self.config.loss == "margin":
             return self._margin_loss(hidden, targets)
         q, entities = self._compared(hidden)
-        if targets.offsets is not None and targets.answers is not None:
-            refuse_unknown(targets.offsets.diff() > 0, self.name)
-            return fused_soft_cross_entropy(q, entities, None, targets.offsets, targets.answers, label_smoothing)
-        refuse_unknown(targets.gold >= 0, self.name)
-        return fused_cross_entropy(q, entities, None, targets.gold, label_smoothing)
+        offsets, answers = targets.known_answers(self.name)
+        refuse_unknown(offsets.diff() > 0, self.name)
+        return soft_cross_entropy(q, entities, None, offsets, answers, label_smoothing)
 
     def _margin_loss(self, hidden: torch.Tensor, targets: Targets) -> torch.Tensor:
         positives = draw_positives(targets)[:, 0]  # (V,)

@@ -37,9 +37,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from biqe.errors import InvalidOption
-from biqe.models._contract import Paper, QueryModel, Support, refuse_unknown
-from biqe.models._negatives import draw_negatives, draw_positives, true_among
+from biqe.models._contract import Paper, QueryModel, Support, check_options, refuse_unknown
+from biqe.models._draws import draw_negatives, draw_positives, true_among
 from biqe.models._plan import EncodedPlans, PlanBatch, walk, walkable
 from biqe.query.bound import BoundQuery
 from biqe.query.queryset import QuerySet
@@ -72,17 +71,9 @@ class Config:
     """Whether edges may be walked against their direction, so that questions can be turned to start at anchors."""
 
     def __post_init__(self) -> None:
-        if self.loss not in ("softmax", "log_sigmoid"):
-            raise InvalidOption(f"'loss' of query2box must be softmax or log_sigmoid. Got {self.loss!r}")
-        for name in ("width", "negatives", "positives"):
-            if getattr(self, name) < 1:
-                raise InvalidOption(f"{name!r} of query2box must be at least 1. Got {getattr(self, name)}")
-        if not 0.0 <= self.alpha <= 1.0:
-            raise InvalidOption(f"'alpha' of query2box must be in [0, 1]. Got {self.alpha}")
-        if not 0.0 <= self.skip < 1.0:
-            raise InvalidOption(f"'skip' of query2box must be in [0, 1). Got {self.skip}")
-        if not self.gamma > 0:
-            raise InvalidOption(f"'gamma' of query2box must be above 0. Got {self.gamma}")
+        sizes = dict.fromkeys(("width", "negatives", "positives"), "at least 1")
+        ranges = {"alpha": "in [0, 1]", "skip": "in [0, 1)", "gamma": "above 0"}
+        check_options(self, {**sizes, **ranges, "loss": ("softmax", "log_sigmoid")})
 
 
 class BoxIntersection(nn.Module):

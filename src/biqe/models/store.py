@@ -21,10 +21,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 
-from biqe.errors import BiqeError, RunFailed, UnreadableFile
+from biqe.errors import BiqeError, InvalidOption, RunFailed, UnreadableFile
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models import _catalogue
-from biqe.models._contract import QueryModel
+from biqe.models._contract import QueryModel, SolvesOtherwise
 
 FORMAT = "biqe-model"
 VERSION = 1
@@ -92,8 +92,8 @@ def save(
 
 
 class _Undrawn(TorchFunctionMode):
-    """Initial values are not drawn. On tensors without memory, torch would load its compiler for that, which takes a
-    second and more."""
+    """Initial values are not drawn. For tensors without memory torch would load its compiler to draw them, which takes
+    a second or more."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -108,14 +108,14 @@ def load(folder: str | os.PathLike[str]) -> LoadedModel:
     manifest = read_manifest(folder)
     vocabulary = _read_vocabulary(folder, manifest)
     # Drawing a million rows that are replaced at once would take most of the time.
-    hollow = _catalogue.class_of(manifest["model"]).draws_only_weights
+    hollow = getattr(_catalogue.class_of(manifest["model"]), "draws_only_weights", False)
     with torch.device("meta") if hollow else nullcontext(), _Undrawn() if hollow else nullcontext():
         model = _catalogue.build(manifest["model"], manifest["config"], manifest["entities"], manifest["relations"])
     path = folder / "weights.safetensors"
     tensors = read_tensors(path)
     try:
         # Weights are not copied: they stay mapped from the file, copy-on-write, so that processes share them.
-        weights = {name: tensor.float() for name, tensor in model.renamed(tensors).items()}
+        weights = {name: tensor.float() for name, tensor in tensors.items()}
         model.load_state_dict(weights, assign=True)
     except RuntimeError as error:
         raise UnreadableFile(f"{path} does not hold the weights that manifest.json describes: {error}") from error
@@ -123,13 +123,29 @@ def load(folder: str | os.PathLike[str]) -> LoadedModel:
     return LoadedModel(model, vocabulary, manifest)
 
 
+@torch.no_grad()
+def for_few_rows(model: QueryModel) -> QueryModel:
+    """The same model, with its matrices copied to where products with few rows, as in a single question, are fast.
+
+    Weights come mapped from a file, where they begin at any byte and stand row by row. Such products are faster if a
+    matrix begins at a cache line and stands column by column. Tables of entities stay as they are, mapped and shared by
+    processes: products with them are made in another order (links/softmax.py)."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.data = module.weight.data.t().contiguous().t()
+    return model
+
+
 def solve_by(folder: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
-    """Write other options of how queries are solved (``QueryModel.solving``) into a model folder; returns all options
+    """Write other options of how queries are solved (``SolvesOtherwise``) into a model folder; returns all options
     of the model. Weights stay as they are. Options that shape weights are refused."""
     folder = Path(folder)
     manifest = read_manifest(folder)
     # Options do not depend on how many names there are, so two entities and a relation do for checking them.
-    changed = _catalogue.build(manifest["model"], manifest["config"], 2, 1).solving(**options)
+    small = _catalogue.build(manifest["model"], manifest["config"], 2, 1)
+    if not isinstance(small, SolvesOtherwise):
+        raise InvalidOption(f"{small.name} has no options that can be changed after training. Got {', '.join(options)}")
+    changed = small.solving(**options)
     manifest["config"] = dataclasses.asdict(changed.config)
     vocabulary = _read_vocabulary(folder, manifest)
     try:

@@ -53,9 +53,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 
-from biqe.errors import InvalidOption, UnsupportedQuery
-from biqe.models._contract import Paper, QueryModel, Support, Targets, TargetTable, refuse_unknown
-from biqe.models._negatives import draw_negatives, draw_positives, true_among
+from biqe.errors import UnsupportedQuery
+from biqe.models._contract import Paper, QueryModel, Support, Targets, TargetTable, check_options, refuse_unknown
+from biqe.models._draws import draw_negatives, draw_positives, true_among
 from biqe.query.bound import BoundQuery
 from biqe.query.dag import analyse
 from biqe.query.queryset import QuerySet, members
@@ -90,12 +90,8 @@ class Config:
     """Whether facts are also learned from their object's side; the closed form itself has no direction."""
 
     def __post_init__(self) -> None:
-        for name in ("components", "negatives"):
-            if getattr(self, name) < 1:
-                raise InvalidOption(f"{name!r} of tractor must be at least 1. Got {getattr(self, name)}")
-        for name, allowed in (("exists", ("noisy_or", "expectation")), ("loss", ("softmax", "likelihood"))):
-            if getattr(self, name) not in allowed:
-                raise InvalidOption(f"{name!r} of tractor must be {' or '.join(allowed)}. Got {getattr(self, name)!r}")
+        sizes = dict.fromkeys(("components", "negatives"), "at least 1")
+        check_options(self, {**sizes, "exists": ("noisy_or", "expectation"), "loss": ("softmax", "likelihood")})
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from biqe.errors import UnknownName, UnreadableFile
+from biqe.errors import InvalidOption, UnknownName, UnreadableFile
 from biqe.train.config import TrainConfig
 
 FOLDER = Path(__file__).parent / "recipes"
@@ -344,19 +344,26 @@ def _nearest(word: str, known: Any) -> str | None:
 def room_for_start(recipe: Recipe, first: Mapping[str, Any]) -> dict[str, Any]:
     """Options that make room in the recipe's model for what it starts from, whose own options are ``first``."""
     from biqe.models import _catalogue
+    from biqe.models._contract import StartsFromLinks
 
     if recipe.model is None or recipe.start_from is None:
         return {}
     predictor = _catalogue.build(str(recipe.start_from.model), dict(first), 2, 1)
-    return _catalogue.class_of(recipe.model).options_from(predictor)
+    kind = _catalogue.class_of(recipe.model)
+    if not issubclass(kind, StartsFromLinks):
+        raise InvalidOption(f"{recipe.model} cannot start from another model's weights", hint="leave out 'start_from'")
+    return kind.options_from(predictor)
 
 
 def check_options(recipe: Recipe, model_config: Mapping[str, Any]) -> None:
     """Refuse options that the recipe's model does not have or does not allow, before anything is trained."""
     from biqe.models import _catalogue
+    from biqe.models._contract import SolvesOtherwise
 
     if recipe.model is not None:
         room = {} if recipe.start_from is None else room_for_start(recipe, recipe.start_from.model_config)
         built = _catalogue.build(recipe.model, {**room, **model_config}, 2, 1)
+        if recipe.solving and not isinstance(built, SolvesOtherwise):
+            raise InvalidOption(f"{recipe.model} has no options of solving", hint="leave out the table 'solving'")
         if recipe.solving:
             built.solving(**recipe.solving)

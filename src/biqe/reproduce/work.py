@@ -21,7 +21,7 @@ from biqe.evaluate.timing import time_per_query
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import union
 from biqe.mine.statistics import split_statistics
-from biqe.models._contract import QueryModel
+from biqe.models._contract import QueryModel, SolvesOtherwise, use_graph
 from biqe.query.bound import BoundQuery
 from biqe.query.queryset import QuerySet
 from biqe.reproduce.job import Job
@@ -89,10 +89,10 @@ def work(job: Job, desk: Desk) -> Outcome:
     begin = time.perf_counter()
     desk.watcher.doing("evaluating")
     model = trained.loaded.model
-    if job.recipe.solving:
+    if job.recipe.solving and isinstance(model, SolvesOtherwise):
         model = model.solving(**job.recipe.solving)
         trained = replace(trained, loaded=replace(trained.loaded, model=model))
-    model.use_graph(_known(opened, job.split))
+    use_graph(model, _known(opened, job.split))
     WORK[job.recipe.job](job, opened, trained, outcome, desk.watcher.ranked)
     outcome.seconds["evaluate"] = round(time.perf_counter() - begin, 1)
     return outcome

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from biqe.errors import RunFailed, UnreadableFile
 from biqe.models._contract import QueryModel
-from biqe.models._sharded import SplitTable
+from biqe.models._split_entities import SplitTable
 from biqe.models.store import read_tensors, write_tensors
 from biqe.train import split_checkpoint
 from biqe.train.optimizers import FADED

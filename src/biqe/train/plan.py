@@ -17,11 +17,12 @@ import torch
 
 from biqe.errors import InvalidOption
 from biqe.graph.knowledge_graph import Splits
+from biqe.links.softmax import rows_at_once
 from biqe.models import _catalogue
 from biqe.models._contract import QueryModel
-from biqe.models._fused_loss import rows_at_once
-from biqe.models._sharded import check_split
+from biqe.models._split_entities import check_split
 from biqe.train.config import TrainConfig
+from biqe.train.optimizers import learnt
 from biqe.train.session import samples
 from biqe.train.stream import check_budgets
 
@@ -115,13 +116,15 @@ def plan(
     if config.shard_entities and ranks > 1:
         check_split(built, ranks)
     parts = ranks if config.shard_entities else 1
-    table = sum(weight.numel() for weight in built.parameters() if weight.shape[:1] == (sizes.entities,))
-    own_table, others = math.ceil(table / parts), sum(weight.numel() for weight in built.parameters()) - table
+    weights = learnt(built).values()
+    table = sum(weight.numel() for weight in weights if weight.shape[:1] == (sizes.entities,))
+    own_table, others = math.ceil(table / parts), sum(weight.numel() for weight in weights) - table
     width = getattr(built.config, "width", 0) or 2 * getattr(built.config, "rank", 64)
     if config.triples and config.triples < sizes.triples:
         share = config.triples / sizes.triples
         sizes = replace(sizes, questions=math.ceil(share * sizes.questions))
-    steps, tokens, targets = _steps(sizes, config, mined=built.learns_from == "queries")
+    mined = getattr(built, "learns_from", "queries") == "queries"
+    steps, tokens, targets = _steps(sizes, config, mined=mined)
     tokens, targets = math.ceil(tokens / ranks), math.ceil(targets / ranks)  # budgets are those of all ranks together
     # Some models are trained against negatives of their own instead of a softmax.
     compared = config.negatives if sampled else getattr(built.config, "negatives", sizes.entities)
@@ -137,7 +140,7 @@ def plan(
         "activations": 4 * tokens * _floats_a_token(built, tokens, width),
         "logits": 2 * _logits(targets * parts, math.ceil(candidates / (1 if sampled else parts))),
         "graph": 36 * sizes.triples + 24 * sizes.entities,
-        "an epoch's queries": _epoch_bytes(sizes, config, ranks, mined=built.learns_from == "queries"),
+        "an epoch's queries": _epoch_bytes(sizes, config, ranks, mined=mined),
         "program": PROGRAM,
     }
     # With a split table a rank projects the targets of all ranks onto its part of the entities: as much.

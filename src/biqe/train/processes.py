@@ -23,8 +23,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from biqe.models._contract import QueryModel
-from biqe.models._sharded import SplitTable, split
+from biqe.models._contract import QueryModel, predictions
+from biqe.models._entity_loss import sparse_weights
+from biqe.models._split_entities import SplitTable, split
 from biqe.train import checkpoint
 from biqe.train.checkpoint import Place
 from biqe.train.clock import Clock
@@ -78,7 +79,7 @@ class Processes:
         self, batch: Any, optimizer: torch.optim.Optimizer, config: TrainConfig, step: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the gradients of a step, clipped to norm ``config.clip``; the loss, and the norm before clipping."""
-        optimizer.zero_grad(set_to_none=self.model.uses_all_weights)
+        optimizer.zero_grad(set_to_none=getattr(self.model, "uses_all_weights", False))
         loss = self.model.loss(batch, label_smoothing=config.label_smoothing)
         loss.backward()
         return loss.detach(), clip_gradients(self.model, config.clip)
@@ -119,9 +120,9 @@ class SeveralProcesses(Processes):
 
     def before_step(self, batch: Any, queries: int, clock: Clock) -> None:
         """One exchange of all that the ranks must know before a step."""
-        predictions = self.model.predictions(batch)
-        told = self.ranks.gather_numbers([predictions, queries, clock.live(), self.signals.asked, clock.save_due()])
-        self._share = predictions / max(1.0, sum(row[0] for row in told))
+        own = predictions(self.model, batch)
+        told = self.ranks.gather_numbers([own, queries, clock.live(), self.signals.asked, clock.save_due()])
+        self._share = own / max(1.0, sum(row[0] for row in told))
         self.queries = int(sum(row[1] for row in told))
         clock.agree(told[0][2])
         self._stop = any(row[3] for row in told)
@@ -187,24 +188,26 @@ class Replicas:
     The loss of a step is the mean over the targets of all ranks, so a rank's own mean is weighted by its share of the
     targets. PyTorch's DistributedDataParallel adds up gradients while others are still being computed. Two kinds of
     weights stay outside it: those with sparse gradients, which are added up as they are, and those that are split over
-    the ranks (``split``, models/_sharded.py), whose gradients are complete where they are computed.
+    the ranks (``split``, models/_split_entities.py), whose gradients are complete where they are computed.
     """
 
     def __init__(self, model: QueryModel, ranks: Ranks, split: tuple[str, ...] = ()) -> None:
         self.model = model
         self.split = split
-        self._sparse = tuple(name for name in model.row_weights if name not in split)
+        self._sparse = tuple(name for name in sparse_weights(model) if name not in split)
         module = _Loss(model)
-        # Buffers hold what is never learnt, and are the same on all ranks from the start.
-        buffers = (name for name, _ in model.named_buffers())
-        outside = [f"model.{name}" for name in (*self._sparse, *split, *buffers)]
+        # What is never learnt is the same on all ranks from the start.
+        fixed = (name for name, weight in model.named_parameters() if not weight.requires_grad)
+        outside = [f"model.{name}" for name in (*self._sparse, *split, *fixed)]
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, outside)  # type: ignore[no-untyped-call]
         weights = dict(model.named_parameters())
         with exchange("comparing their weights"):
             for name in self._sparse:
                 dist.broadcast(weights[name].detach(), 0)
             self._parallel = DistributedDataParallel(
-                module, gradient_as_bucket_view=True, find_unused_parameters=not model.uses_all_weights
+                module,
+                gradient_as_bucket_view=True,
+                find_unused_parameters=not getattr(model, "uses_all_weights", False),
             )
         self._parallel.register_comm_hook(None, _sum_over_ranks)
 

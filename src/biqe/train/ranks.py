@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from biqe.errors import BiqeError, RanksFailed
-from biqe.models._sharded import all_gather
+from biqe.models._split_entities import all_gather
 
 T = TypeVar("T")
 

@@ -26,7 +26,8 @@ from biqe.evaluate.machine import allocator
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.models import _catalogue, store
-from biqe.models._contract import QueryModel
+from biqe.models._contract import QueryModel, StartsFromLinks, has_entity_table, use_graph
+from biqe.models._entity_loss import sample_entities
 from biqe.models._warm_start import take_over
 from biqe.query.queryset import QuerySet
 from biqe.train import checkpoint, held_out, links_first
@@ -49,7 +50,7 @@ Note = Callable[[str], None]
 
 def settings(model: str, **options: Any) -> TrainConfig:
     """Training settings of ``model``: its own defaults, changed by ``options``."""
-    return TrainConfig(**{**_catalogue.class_of(model).train_defaults, **options})
+    return TrainConfig(**{**getattr(_catalogue.class_of(model), "train_defaults", {}), **options})
 
 
 def settings_of(origin: str | os.PathLike[str], **options: Any) -> tuple[str, dict[str, Any], TrainConfig]:
@@ -63,12 +64,38 @@ def settings_of(origin: str | os.PathLike[str], **options: Any) -> tuple[str, di
     return manifest["model"], dict(manifest["config"]), settings(manifest["model"], **{**own, **options})
 
 
-def default_links_minutes(model: str, graph: str, length: dict[str, float | None]) -> float:
-    """Minutes of a run on ``graph`` that train a link predictor first, if the user does not say."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or (length["minutes"] or 0.0) < links_first.FROM_MINUTES:
-        return 0.0
-    entities = len(open_graph(graph)[1].vocabulary.entities)
-    return links_first.default_minutes(model, entities, length, sampled_from=SAMPLED_FROM)
+_OF_ONE_RUN = ("minutes", "links_minutes", "epochs", "seed", "online", "threads", "shard_entities")
+
+
+DEFAULT_MODEL, WITHOUT_LINKS = "hybrid", "biqe"
+"""What is trained unless told otherwise; and where no link predictor can be trained first."""
+
+
+def choose(
+    model: str | None, graph: str, length: Mapping[str, float | None], links_minutes: float | None = None
+) -> tuple[str, float]:
+    """The model of a new run on ``graph``, where the user may have named none, and the minutes that train a link
+    predictor first, where the user may have given none."""
+    if links_minutes is not None:
+        return model or (DEFAULT_MODEL if links_minutes else WITHOUT_LINKS), links_minutes
+    if model is not None and not links_first.starts_from_links(model):
+        return model, 0.0
+    minutes = length.get("minutes")
+    reason = None
+    if minutes is None:
+        reason = "the length of the run is given in epochs, not in minutes"
+    elif int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        reason = "several processes train it"
+    elif (entities := len(open_graph(graph)[1].vocabulary.entities)) >= SAMPLED_FROM:
+        reason = f"the graph has {entities:,} entities, and its softmax is over all of them"
+    if reason is None and minutes is not None:
+        return model or DEFAULT_MODEL, links_first.default_minutes(minutes)
+    if model is None:
+        return WITHOUT_LINKS, 0.0
+    raise InvalidOption(
+        f"{model} begins with a link predictor, and none is trained by default because {reason}",
+        hint=f"give --links-minutes or --start-from, or train --model {WITHOUT_LINKS}",
+    )
 
 
 @dataclass(frozen=True)
@@ -284,10 +311,14 @@ def _build(
             f"graph has {sizes[0]:,} (fingerprints {loaded.vocabulary.fingerprint} and {vocabulary.fingerprint})",
             hint="train the link predictor on the graph folder that this run uses",
         )
-    room = _catalogue.class_of(model).options_from(loaded.model)
-    built: QueryModel = _catalogue.build(model, {**room, **options}, *sizes)
+    kind = _catalogue.class_of(model)
+    if not issubclass(kind, StartsFromLinks):
+        raise InvalidOption(
+            f"{model} cannot start from another model's weights", hint="leave out --start-from, or train a hybrid"
+        )
+    built = _catalogue.build(model, {**kind.options_from(loaded.model), **options}, *sizes)
     built.start_from(loaded.model)
-    return built
+    return built  # type: ignore[no-any-return]
 
 
 def open_graph(name: str) -> tuple[Path, Splits]:
@@ -311,15 +342,16 @@ def _train(run: Run, prepared: _Prepared, listener: Listener, ranks: Ranks, note
             links = _train_links(run, prepared.graph, links_first.Part(listener, 0.0, share, of="link predictor"), note)
             if links is not None and links.reason == "interrupted":
                 return links
+            assert isinstance(model, StartsFromLinks)
             model.start_from(store.load(run.links_folder / "model").model)
             torch.manual_seed(config.seed)
         listener = links_first.Part(listener, share, 1.0)
     keep_freed_memory()
     run.log("started", allocator=allocator(), threads=torch.get_num_threads(), ranks=ranks.world)
-    model.use_graph(splits["train"])
+    use_graph(model, splits["train"])
     processes = processes_of(model, ranks, config)
-    if samples(model, config):
-        model.sample_softmax(splits["train"], config.negatives)
+    if samples(model, config) and has_entity_table(model):
+        sample_entities(model, splits["train"], config.negatives)
 
     def keep(best: QueryModel, facts: dict[str, Any]) -> None:
         length = {"seed": config.seed, "budget": _budget(config), "validation_queries": prepared.validation.queries}
@@ -394,9 +426,10 @@ def _set_threads(config: TrainConfig, ranks: Ranks) -> None:
 
 def samples(model: QueryModel, config: TrainConfig) -> bool:
     """Whether targets are compared with a sample of the entities instead of all; InvalidOption if they cannot be."""
+    can_sample = has_entity_table(model)
     if config.softmax == "auto":
-        return model.can_sample and model.entity_count >= SAMPLED_FROM
-    if config.softmax == "sampled" and not model.can_sample:
+        return can_sample and model.entity_count >= SAMPLED_FROM
+    if config.softmax == "sampled" and not can_sample:
         raise InvalidOption(
             f"{model.name} has no softmax over entities that could be sampled", hint="leave out --softmax"
         )

@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError
 
 from biqe.errors import RunFailed, UnreadableFile
-from biqe.models._sharded import SplitTable
+from biqe.models._split_entities import SplitTable
 from biqe.models.store import write_whole
 from biqe.train.optimizers import FADED
 from biqe.train.ranks import Ranks, exchange

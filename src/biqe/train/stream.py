@@ -83,7 +83,8 @@ class Stream:
     ) -> None:
         if len(graph.triples) == 0:
             raise EmptyResult("the training split has no triples", hint="import the graph again, or split it anew")
-        if config.answers == "all" and not model.uses_answers:
+        uses_answers = getattr(model, "uses_answers", False)
+        if config.answers == "all" and not uses_answers:
             raise InvalidOption(
                 f"{model.name} learns from one answer at a time. Got answers='all'",
                 hint="leave it out, or use a model that learns from all: biqe models",
@@ -96,7 +97,7 @@ class Stream:
         self._fixed = fixed
         self._questions = questions
         self._inverse_share = config.inverse_share if getattr(model.config, "inverses", False) else 0.0
-        self._triple_answers = config.triple_answers if model.uses_answers else 1
+        self._triple_answers = config.triple_answers if uses_answers else 1
 
     def epoch(self, number: int) -> Epoch:
         """This rank's part of epoch ``number``, the same on every call."""
@@ -109,7 +110,7 @@ class Stream:
         config, ranks = self._config, self._ranks
         rng = np.random.default_rng([config.seed, number, 1])
         every_answer = config.answers == "all"
-        if self._model.learns_from == "triples":
+        if getattr(self._model, "learns_from", "queries") == "triples":
             graph = some_triples(self._graph, config.triples, rng)
             queries = every_question(graph) if every_answer else both_directions(graph, rng, self._triple_answers)
             queries = self._own_share(queries, number)

@@ -1,0 +1,243 @@
+"""Queries grouped by structure, and the order in which the variables of each structure are solved.
+
+The structure of a query says which nodes are constants, targets or hidden, and which nodes its edges join. Entity and
+relation ids differ from query to query and stand in matrices, so that a thousand queries of one structure cost a few
+tensor operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from biqe.errors import UnsupportedQuery, VocabularyMismatch
+from biqe.links.targets import Support, Targets, TargetTable
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery
+from biqe.query.dag import analyse
+from biqe.query.orient import flips
+from biqe.query.queryset import QuerySet
+
+LEFT_OUT = -1
+"""Structure number of queries that cannot be solved."""
+ANCHOR = 0
+"""Node value of every constant in a structure, where its id does not matter."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """An edge as it is walked: from a constant or an earlier variable to a variable."""
+
+    edge: int
+    """Column of its relation in ``Group.relations``."""
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Structure:
+    """How queries of one structure are solved."""
+
+    targets: tuple[int, ...]
+    """Nodes that are asked for, ascending."""
+    order: tuple[int, ...]
+    """Nodes that are variables, each after those that lead to it."""
+    turned: tuple[bool, ...]
+    """For each edge, whether it is walked against its direction."""
+    links: tuple[Link, ...]
+    """Edges that end in a variable. An edge between two constants constrains no variable and is left out."""
+
+    def from_constants(self, node: int) -> list[Link]:
+        """Links from constants to a variable."""
+        return [link for link in self.links if link.end == node and link.start not in self.order]
+
+    def between(self, start: int, end: int) -> list[Link]:
+        """Links from one variable to another."""
+        return [link for link in self.links if (link.start, link.end) == (start, end)]
+
+    def parents(self, node: int) -> list[int]:
+        """Variables that lead to a variable, in their order."""
+        return [start for start in self.order if self.between(start, node)]
+
+    def children(self, node: int) -> list[int]:
+        """Variables that a variable leads to, in their order."""
+        return [end for end in self.order if self.between(node, end)]
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Variables that are joined, each pair once."""
+        return [(start, end) for end in self.order for start in self.parents(end)]
+
+    @property
+    def is_forest(self) -> bool:
+        """Whether the variables form no ring. A ring that passes through a constant is no ring of variables."""
+        part = {node: node for node in self.order}
+        for start, end in self.pairs:
+            if part[start] == part[end]:
+                return False
+            old = part[end]
+            part = {node: part[start] if number == old else number for node, number in part.items()}
+        return True
+
+    @property
+    def is_single_link(self) -> bool:
+        """One constant, one link, one target: what a link predictor learns from."""
+        return len(self.links) == len(self.turned) == 1 and self.order == self.targets
+
+
+@dataclass(frozen=True)
+class Group:
+    """b queries of one structure."""
+
+    structure: Structure
+    entities: torch.Tensor
+    """(b, nodes) ids of the constants; what stands at variables means nothing."""
+    relations: torch.Tensor
+    """(b, edges) relations as they are walked."""
+    rows: torch.Tensor
+    """(b, targets) the batch's number of each target."""
+    queries: NDArray[np.int64]
+    """(b,) the batch's number of each query."""
+    from_constants: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    """(b, E) log-truths by edge, of links that start at constants, where they were looked up before."""
+
+    def __len__(self) -> int:
+        return len(self.entities)
+
+    def chunks(self, size: int) -> Iterator[Group]:
+        """The same queries, at most ``size`` at a time."""
+        for start in range(0, len(self), max(1, size)):
+            part = slice(start, start + max(1, size))
+            known = {edge: truth[part] for edge, truth in self.from_constants.items()}
+            yield Group(
+                self.structure, self.entities[part], self.relations[part], self.rows[part], self.queries[part], known
+            )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Queries in any order and of any structures, grouped by structure."""
+
+    groups: tuple[Group, ...]
+    targets: Targets
+
+
+def support(query: BoundQuery, name: str) -> Support:
+    """Whether a query can be solved variable by variable, from its constants outwards."""
+    if not query.targets:
+        return Support(False, f"{name} ranks entities for targets, and this query asks for none", "select a variable")
+    if not query.anchors:
+        return Support(False, f"{name} starts at constants, and this query has none", "name at least one entity")
+    if any(subject == object_ for subject, _, object_ in query.edges):
+        return Support(
+            False,
+            f"{name} follows links between two nodes, and a pattern here joins one to itself",
+            "drop that pattern, or ask in known mode",
+        )
+    if not analyse(query).is_connected:
+        return Support(
+            False, f"{name} solves one connected query, and this one has separate parts", "ask the parts one at a time"
+        )
+    return Support(True)
+
+
+@lru_cache(1024)
+def _structure(kinds: tuple[int, ...], ends: tuple[tuple[int, int], ...]) -> Structure:
+    """How queries with these nodes and edges, which are supported, are solved. Edges are turned to lead away from the
+    constants, so that no directed cycle is left."""
+    query = _example(kinds, ends)
+    turned = flips(query)
+    walked = [(o, s) if turn else (s, o) for (s, o), turn in zip(ends, turned, strict=True)]
+    dag = analyse(_example(kinds, tuple(walked)))
+    is_variable = [value < 0 for value in kinds]
+    return Structure(
+        targets=query.targets,
+        order=tuple(node for node in dag.order if is_variable[node]),
+        turned=turned,
+        links=tuple(Link(edge, s, o) for edge, (s, o) in enumerate(walked) if is_variable[o]),
+    )
+
+
+def _example(kinds: tuple[int, ...], ends: tuple[tuple[int, int], ...]) -> BoundQuery:
+    """A query with these nodes and edges."""
+    targets = tuple(node for node, value in enumerate(kinds) if value == TARGET)
+    return BoundQuery(kinds, tuple((s, 0, o) for s, o in ends), targets)
+
+
+class StructuredQueries:
+    """A query set sorted by structure, cut into batches on demand."""
+
+    def __init__(
+        self, queries: QuerySet, entity_count: int, relation_count: int, name: str, *, leave_out: bool = False
+    ) -> None:
+        """``leave_out``: queries that cannot be solved are in no group of a batch, instead of being refused."""
+        _check_ids(queries, entity_count, relation_count)
+        self.sizes = np.diff(queries.edge_offsets)
+        self._targets = TargetTable(queries)
+        self._code = np.full(len(queries), LEFT_OUT)
+        self._row = np.zeros(len(queries), np.int64)
+        self._structures: list[Structure] = []
+        self._tables: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        nodes = np.diff(queries.node_offsets)
+        for node_count, edge_count in np.unique(np.stack([nodes, self.sizes], 1), axis=0).tolist():
+            alike = np.flatnonzero((nodes == node_count) & (self.sizes == edge_count))
+            values = queries.nodes[queries.node_offsets[alike][:, None] + np.arange(node_count)]
+            edges = queries.edges[queries.edge_offsets[alike][:, None] + np.arange(edge_count)]  # (n, edges, 3)
+            shape = np.concatenate([np.where(values >= 0, ANCHOR, values), edges[:, :, 0], edges[:, :, 2]], axis=1)
+            if (shape == shape[:1]).all():  # an epoch of triples need not be sorted
+                different, number = shape[:1], np.zeros(len(shape), np.int64)
+            else:
+                different, number = np.unique(shape, axis=0, return_inverse=True)
+            for code, example in enumerate(different.tolist()):
+                starts, ends = example[node_count : node_count + edge_count], example[node_count + edge_count :]
+                kinds, joined = tuple(example[:node_count]), tuple(zip(starts, ends, strict=True))
+                supported = support(_example(kinds, joined), name)
+                if not supported and leave_out:
+                    continue
+                if not supported:
+                    raise UnsupportedQuery(supported.reason, hint=supported.hint)
+                structure = _structure(kinds, joined)
+                members = np.flatnonzero(number.ravel() == code)
+                relations = edges[members, :, 1].astype(np.int64)
+                turned = np.array(structure.turned, bool)
+                relations[:, turned] = (relations[:, turned] + relation_count) % (2 * relation_count)
+                self._code[alike[members]] = len(self._structures)
+                self._row[alike[members]] = np.arange(len(members))
+                self._structures.append(structure)
+                self._tables.append((np.maximum(values[members], 0).astype(np.int64), relations))
+
+    def batch(self, rows: NDArray[np.integer]) -> Batch:
+        """The queries ``rows``, in this order."""
+        rows = np.asarray(rows, np.int64)
+        first, _ = self._targets.first(rows)
+        groups = []
+        for code in sorted(set(self._code[rows].tolist()) - {LEFT_OUT}):
+            here = np.flatnonzero(self._code[rows] == code)
+            structure, (entities, relations) = self._structures[code], self._tables[code]
+            taken = self._row[rows[here]]
+            numbers = first[here][:, None] + np.arange(len(structure.targets))
+            groups.append(
+                Group(
+                    structure,
+                    torch.from_numpy(entities[taken]),
+                    torch.from_numpy(relations[taken]),
+                    torch.from_numpy(numbers),
+                    here,
+                )
+            )
+        return Batch(tuple(groups), self._targets.batch(rows))
+
+
+def _check_ids(queries: QuerySet, entity_count: int, relation_count: int) -> None:
+    for what, ids, count in (
+        ("entity", queries.nodes, entity_count),
+        ("relation", queries.edges[:, 1], 2 * relation_count),
+    ):
+        if len(ids) and not HIDDEN <= ids.min() <= ids.max() < count:
+            raise VocabularyMismatch(
+                f"the queries hold {what} ids from {ids.min():,} to {ids.max():,}; the model knows 0 to {count - 1:,}"
+            )

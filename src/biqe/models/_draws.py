@@ -1,0 +1,95 @@
+"""Random draws of training: dropout masks, and the positives and negatives of a batch. All come from torch's global
+generator.
+
+Dropout draws its masks from a pool. Drawing one random number for each hidden value is a noticeable part of a training
+step on a processor. A pool of masks is drawn once; each use takes a window of it at a random place, so that one number
+is drawn for each call. Two windows overlap now and then, at offsets that never repeat in step with the values they
+fall on.
+
+Negatives are drawn uniformly, once for each batch, and shared by all of its targets: a block of n targets against k
+entities is one dense product, and each entity is read once.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from biqe.links.targets import Targets
+
+POOL = 1 << 23
+"""Mask values in the pool: 32 MiB."""
+_WIDE = 1 << 62
+"""Random integers below this are reduced modulo the number of answers; the bias is negligible."""
+
+_pools: dict[float, torch.Tensor] = {}
+
+
+def _pool(share: float) -> torch.Tensor:
+    if share not in _pools:
+        # Its own generator: the pool must not depend on what was drawn before, or resuming would change it.
+        generator = torch.Generator().manual_seed(0xB1CE)
+        kept = torch.empty(POOL).bernoulli_(1.0 - share, generator=generator)
+        _pools[share] = kept.div_(1.0 - share)
+    return _pools[share]
+
+
+class PooledDropout(nn.Module):
+    """Zeroes a share of the values while training and scales the rest so that their mean stays."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training or self.share == 0.0:
+            return x
+        size = x.numel()
+        if 2 * size > POOL:  # too few places for the window to start at
+            return F.dropout(x, self.share)
+        pool = _pool(self.share)
+        start = int(torch.randint(len(pool) - size + 1, ()))
+        return x * pool[start : start + size].view_as(x)
+
+    def extra_repr(self) -> str:
+        return f"share={self.share}"
+
+
+def draw_positives(targets: Targets, count: int = 1) -> torch.Tensor:
+    """(V, count) true entities of each target; -1 where none is known.
+
+    Where all answers are attached they are drawn from those, with replacement; else the gold entity is the only
+    one, and the result is (V, 1).
+    """
+    if targets.offsets is None or targets.answers is None:
+        return targets.gold.unsqueeze(1)
+    numbers = targets.offsets.diff().unsqueeze(1)  # (V, 1)
+    drawn = torch.randint(_WIDE, (len(numbers), count)) % numbers.clamp_min(1)
+    if not len(targets.answers):
+        return targets.gold.unsqueeze(1).expand(-1, count)
+    last = len(targets.answers) - 1
+    chosen = targets.answers[(targets.offsets[:-1].unsqueeze(1) + drawn).clamp_max(last)]
+    return torch.where(numbers > 0, chosen, targets.gold.unsqueeze(1))
+
+
+def draw_negatives(count: int, entity_count: int) -> torch.Tensor:
+    """(min(count, E),) different entities; all of them, in order, where ``count`` is E or more."""
+    if count >= entity_count:
+        return torch.arange(entity_count)
+    return torch.randperm(entity_count)[:count]
+
+
+def true_among(targets: Targets, negatives: torch.Tensor, entity_count: int) -> torch.Tensor:
+    """(V, K) where a negative is the gold entity of the target, or, where they are attached, one of its answers."""
+    count = len(targets.gold)
+    column = torch.full((entity_count,), -1)
+    column[negatives] = torch.arange(len(negatives))
+    rows, values = torch.arange(count), targets.gold
+    if targets.offsets is not None and targets.answers is not None:
+        rows = torch.cat([rows, torch.repeat_interleave(rows, targets.offsets.diff())])
+        values = torch.cat([values, targets.answers])
+    found = (values >= 0) & (column[values] >= 0)
+    hits = torch.zeros(count, len(negatives), dtype=torch.bool)
+    hits[rows[found], column[values[found]]] = True
+    return hits

@@ -1,0 +1,185 @@
+"""Hybrid: the encoder of BiQE and a link predictor (ComplEx) in one model.
+
+The predictor is trained first, on the triples of the graph, and stays as it is from then on. It serves three times:
+
+    start    the encoder's embeddings begin as the predictor's, in fewer directions: the encoder would take longer to
+             learn them from queries
+    search   when queries are answered, a search over the predictor's links stands beside the encoder's distributions
+             (``search`` is its weight; links/search.py); training never searches
+    tuples   rows of several targets are joint assignments that the links hold together
+
+Use it unless you want the paper's encoder by itself: it is what ``biqe train`` makes by default.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from biqe.errors import InvalidOption
+from biqe.graph.knowledge_graph import Graph
+from biqe.links import search, structures
+from biqe.links.beam import Tuples
+from biqe.links.complex import ComplEx, principal
+from biqe.links.stored import StoredLinks
+from biqe.links.structures import StructuredQueries
+from biqe.links.truth import ScoredLinks
+from biqe.models import _tokens, biqe
+from biqe.models._contract import QueryModel, check_options
+from biqe.models._tokens import EncodedQueries
+from biqe.query.queryset import QuerySet
+from biqe.query.token_table import FIRST_ENTITY
+
+
+@dataclass(frozen=True)
+class Config(biqe.Config):
+    """What encoder and links are, and how queries are solved with both."""
+
+    dropout: float = 0.15
+    """Share of hidden values dropped while training."""
+    rank: int = 200
+    """Complex numbers in each vector of the link predictor; decided by the one that the model starts from."""
+    search: float = 0.5
+    """Weight of the search over links beside the encoder when queries are answered, from 0 (no search) to 1 (the
+    search alone). Can be changed after training."""
+    search_beam: int = 4
+    """Entities that the search keeps of each variable. Can be changed after training."""
+    known: str = "one"
+    """Whether links that the graph holds are certain when rows of several targets are found: one or off. Can be changed
+    after training."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        least = dict.fromkeys(("rank", "search_beam"), "at least 1")
+        check_options(self, {**least, "search": "in [0, 1]", "known": ("one", "off")})
+
+
+@dataclass(frozen=True)
+class Batch(_tokens.Batch):
+    """Queries as tokens, and as the search solves them."""
+
+    encoded: HybridQueries
+
+    def structured(self) -> structures.Batch:
+        """The same queries as the search solves them; only those that it can solve."""
+        return self.encoded.structured.batch(self.rows)
+
+
+class HybridQueries(EncodedQueries):
+    """A query set as tokens and, once a search asks for it, by structure."""
+
+    def __init__(self, queries: QuerySet, model: Hybrid) -> None:
+        super().__init__(queries, model.entity_count, model.relative_reach)
+        self._queries, self._model = queries, model
+
+    @cached_property
+    def structured(self) -> StructuredQueries:
+        """By structure; queries that cannot be solved are left out."""
+        model = self._model
+        return StructuredQueries(self._queries, model.entity_count, model.relation_count, model.name, leave_out=True)
+
+    def batch(self, rows: NDArray[np.integer]) -> Batch:
+        """The queries ``rows``, in this order."""
+        return Batch(**vars(super().batch(rows)), encoded=self)
+
+
+class Hybrid(biqe.BiQE):
+    """BiQE's encoder with a link predictor beside it."""
+
+    name = "hybrid"
+    summary = "biqe with a link predictor: it begins with the predictor's embeddings, and searches its links"
+    tables = {**biqe.BiQE.tables, "links.entities": "entities", "links.relations": "directions"}
+    solving_options = ("search", "search_beam", "known")
+    config: Config
+
+    def __init__(self, config: Config, entity_count: int, relation_count: int) -> None:
+        super().__init__(config, entity_count, relation_count)
+        self.links = ComplEx(config.rank, entity_count, relation_count).requires_grad_(False)
+        self._stored: StoredLinks | None = None
+
+    def encode(self, queries: QuerySet) -> HybridQueries:
+        return HybridQueries(queries, self)
+
+    @classmethod
+    def options_from(cls, predictor: QueryModel) -> dict[str, int]:
+        """The rank of ``predictor``, a cqd model."""
+        return {"rank": _complex_of(predictor).rank}
+
+    @torch.no_grad()
+    def start_from(self, predictor: QueryModel) -> None:
+        """Take over the link predictor, and begin with token embeddings that are its own in fewer directions."""
+        found = _complex_of(predictor)
+        if found.rank != self.config.rank:
+            raise InvalidOption(
+                f"the link predictor has rank {found.rank}, and this model has room for {self.config.rank}",
+                hint=f"use rank={found.rank}, or leave it out",
+            )
+        self.links.load_state_dict(found.state_dict())
+        spread = float(torch.cat([self.embed_others.weight, self.embed_entities.weight]).std())
+        self.embed_entities.weight.copy_(principal(found.entities, self.config.width, spread))
+        self.embed_others.weight[FIRST_ENTITY:] = principal(found.relations, self.config.width, spread)
+
+    def solving(self, **options: Any) -> Hybrid:
+        """The same weights with more or less of the search over links: ``model.solving(search=0.5)``."""
+        if other := sorted(options.keys() - set(self.solving_options)):
+            raise InvalidOption(
+                f"{other[0]!r} of hybrid cannot be changed after training",
+                hint=f"these can: {', '.join(self.solving_options)}",
+            )
+        found = copy(self)
+        found.config = replace(self.config, **options)
+        return found
+
+    def without_search(self) -> Hybrid:
+        """The encoder alone."""
+        return self.solving(search=0.0)
+
+    @property
+    def looks_facts_up(self) -> bool:
+        """No: for ``scores`` the graph only tells how many tails a pair has."""
+        return False
+
+    def use_graph(self, graph: Graph) -> None:
+        """Links of ``graph`` say how many tails a pair has, and which links of a row are stored."""
+        self._stored = StoredLinks(graph)
+
+    def logits(self, batch: _tokens.Batch, keep: list[torch.Tensor] | None = None) -> torch.Tensor:
+        """(V, E) log-probabilities, up to a number that the entities of a target share: the encoder's, with the search
+        beside them."""
+        own, config = super().logits(batch, keep), self.config
+        if not config.search or not isinstance(batch, Batch):
+            return own
+        links = ScoredLinks(self.links, "counted", self._stored, certain=False)
+        return search.beside_encoder(batch.structured(), links, own, config.search, config.search_beam)
+
+    def tuples(
+        self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None, width: int | None = None
+    ) -> list[Tuples] | None:
+        """Rows of entities that the model expects and that its links join."""
+        if not all(structures.support(query, self.name) for query in queries):
+            return None
+        own = self.scores(self.encoder(queries)) if marginals is None else marginals
+        batch = StructuredQueries(queries, self.entity_count, self.relation_count, self.name).batch(
+            np.arange(len(queries))
+        )
+        links = ScoredLinks(self.links, "counted", self._stored, certain=self.config.known == "one")
+        return search.tuples_beside_encoder(batch, links, own, count, width or self.config.search_beam)
+
+
+def _complex_of(predictor: QueryModel) -> ComplEx:
+    found = getattr(predictor, "links", None)
+    if not isinstance(found, ComplEx):
+        raise InvalidOption(
+            f"a hybrid can start from the link predictor cqd. Got {predictor.name}",
+            hint="train one with: biqe train GRAPH --model cqd --out RUN",
+        )
+    return found
+
+
+MODEL = Hybrid
