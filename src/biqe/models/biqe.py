@@ -1,22 +1,20 @@
 """BiQE: a bidirectional transformer reads the whole query and fills in all of its targets at once.
 
-Paper: section "The Bidirectional Query Encoder". A query is the set of its root-to-leaf paths. Each path is
-written tail first, targets are [MASK], hidden variables are dropped, and positions restart at 0 on every path,
-so that permuting the paths permutes the outputs and nothing else:
+Paper: section "The Bidirectional Query Encoder". A query is the set of its root-to-leaf paths. Each path is written
+tail first, targets are [MASK], hidden variables are dropped, and positions restart at 0 on every path, so that
+permuting the paths permutes the outputs and nothing else:
 
     h_0     = embed(token) + embed(position)
     h_(l+1) = layer(h_l)                 full attention over all paths of one query
     p(e)    = softmax(head(h_mask) . embed(e) + b_e)     the entity embeddings are those of the input
 
 A target that occurs on several paths has several masks. The paper averages their output distributions
-(``mask_average="probability"``); averaging their hidden states before the projection
-(``mask_average="hidden"``) makes one prediction for each target and costs fewer logits.
+(``mask_average="probability"``); averaging their hidden states (``mask_average="hidden"``) costs fewer logits.
 
-``positions="paper"`` tells tokens apart by their distance from the path's end, so two targets at equal distance
-on two branches get the same output. ``positions="structure"`` adds to every attention logit a learned number
-that depends on how the two tokens stand to each other in the query: on one path, with signed distance; the same
-node or edge seen on two paths; or on two paths, with signed difference. It is as equivariant, and tells such
-targets apart.
+``positions="paper"`` tells tokens apart by their distance from the path's end, so two targets at equal distance on two
+branches get the same output. ``positions="structure"`` adds to every attention logit a learned number that depends on
+how the two tokens stand to each other: on one path, with signed distance; the same node or edge seen on two paths; or
+on two paths, with signed difference. It is as equivariant, and tells such targets apart.
 """
 
 from __future__ import annotations
@@ -25,11 +23,11 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from biqe.errors import InvalidOption, TooManyPaths
 from biqe.links.softmax import repeat_rows, soft_cross_entropy, with_all
-from biqe.models._contract import EntityLoss, Paper, QueryModel, Support, Trace, check_options
+from biqe.models._contract import ENTITY_ROWS, EntityLoss, Paper, QueryModel, Support, Trace, check_options
 from biqe.models._draws import PooledDropout
 from biqe.models._tokens import Batch, EncodedQueries, Places, embed, relative_buckets
 from biqe.query.bound import BoundQuery, Outline
@@ -72,8 +70,8 @@ class Config:
     def __post_init__(self) -> None:
         sizes = dict.fromkeys(("width", "layers", "heads", "feed_forward", "max_position"), "at least 1")
         words = {"positions": ("paper", "structure"), "context": ("full", "past"), "norm": ("pre", "post")}
-        words["mask_average"] = ("hidden", "probability")
-        check_options(self, {**sizes, **words, "dropout": "in [0, 1)"})
+        average = {"mask_average": ("hidden", "probability")}
+        check_options(self, {**sizes, **words, **average, "dropout": "in [0, 1)"})
         if self.width % self.heads:
             raise InvalidOption(
                 f"'heads' must divide 'width'. Got {self.heads} heads and width {self.width}",
@@ -96,9 +94,7 @@ class Layer(nn.Module):
         self.feed_norm = nn.LayerNorm(config.width, eps=1e-12)
         self.dropout = PooledDropout(config.dropout)
 
-    def forward(
-        self, x: torch.Tensor, bias: torch.Tensor | None, places: Places, keep: list[torch.Tensor] | None, last: bool
-    ) -> torch.Tensor:
+    def forward(self, x: Tensor, bias: Tensor | None, places: Places, keep: list[Tensor] | None, last: bool) -> Tensor:
         """(N, D) -> (N, D); or in the ``last`` layer (n, D), the masks alone, which is cheaper and all that is
         projected. Attention weights are appended to ``keep``."""
         y = self._attend(self.attention_norm(x) if self.pre else x, bias, places, keep, last)
@@ -110,9 +106,7 @@ class Layer(nn.Module):
         x = self.attention_norm(x)
         return self.feed_norm(x + self.dropout(self.feed_out(F.gelu(self.feed_in(x)))))
 
-    def _attend(
-        self, x: torch.Tensor, bias: torch.Tensor | None, places: Places, keep: list[torch.Tensor] | None, last: bool
-    ) -> torch.Tensor:
+    def _attend(self, x: Tensor, bias: Tensor | None, places: Places, keep: list[Tensor] | None, last: bool) -> Tensor:
         (B, T), D, H = places.shape, x.shape[-1], self.heads
         q, k, v = places.spread(self.attention_in(x)).view(B, T, 3, H, D // H).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)
         if bias is None and keep is None:
@@ -122,12 +116,8 @@ class Layer(nn.Module):
             # throughout, which do not occur here; this is the same without the detour.
             scale = (D // H) ** -0.5
             q, k, v = (part.reshape(B * H, T, D // H) for part in (q, k, v))
-            if bias is None:
-                logits = torch.bmm(q, k.transpose(1, 2)) * scale  # (B * H, T, T)
-            else:
-                added = bias.expand(B, H, T, T).reshape(-1, T, T)
-                logits = torch.baddbmm(added, q, k.transpose(1, 2), alpha=scale)
-            weights = torch.softmax(logits, -1)  # (B * H, T, T)
+            added = x.new_zeros(()) if bias is None else bias.expand(B, H, T, T).reshape(-1, T, T)
+            weights = torch.softmax(torch.baddbmm(added, q, k.transpose(1, 2), alpha=scale), -1)  # (B * H, T, T)
             if keep is not None:
                 keep.append(weights.view(B, H, T, T))
             y = torch.bmm(weights, v).view(B, H, T, D // H)
@@ -150,11 +140,7 @@ class BiQE(QueryModel):
     summary = "a bidirectional transformer reads the whole query and fills in all targets at once"
     uses_answers = uses_all_weights = draws_only_weights = True
     train_defaults = {"batch_tokens": 2000, "batch_queries": 400}
-    tables = {
-        "embed_entities.weight": "entities",
-        "embed_others.weight": "mask and directions",
-        "entity_bias": "entities",
-    }
+    tables = dict.fromkeys(ENTITY_ROWS, "entities") | {"embed_others.weight": "mask and directions"}
 
     def __init__(self, config: Config, entity_count: int, relation_count: int) -> None:
         super().__init__()
@@ -185,11 +171,8 @@ class BiQE(QueryModel):
 
     def supports(self, query: BoundQuery, *, strict: bool = True) -> Support:
         """Acyclic, connected queries whose targets it can tell apart."""
-        # The answer does not depend on which entities and relations the query names.
-        key = query.outline, strict
-        if key in self._supported:
-            return Support(True)
-        found = self._support(query, strict)
+        key = query.outline, strict  # which entities and relations the query names does not matter
+        found = Support(True) if key in self._supported else self._support(query, strict)
         if found and len(self._supported) < REMEMBERED:
             self._supported.add(key)
         return found
@@ -224,7 +207,7 @@ class BiQE(QueryModel):
     def encode(self, queries: QuerySet) -> EncodedQueries:
         return EncodedQueries(queries, self.entity_count, self.relative_reach)
 
-    def hidden(self, batch: Batch, keep: list[torch.Tensor] | None = None, *, at_masks: bool = False) -> torch.Tensor:
+    def hidden(self, batch: Batch, keep: list[Tensor] | None = None, *, at_masks: bool = False) -> Tensor:
         """(B, T, D) hidden states after the last layer; or (n, D), those of the masks alone, which is cheaper.
         Attention weights are appended to ``keep``."""
         # Without padding there is less to compute; in training, whose batches have little, copying would cost more.
@@ -238,7 +221,7 @@ class BiQE(QueryModel):
         x = self.final_norm(x)
         return x if at_masks else places.spread(x).view(*places.shape, -1)
 
-    def _attention_bias(self, batch: Batch) -> torch.Tensor | None:
+    def _attention_bias(self, batch: Batch) -> Tensor | None:
         """(B, H, T, T), or broadcastable to it; None where every token sees every other alike."""
         hidden = None  # where token j is not seen by token i
         if batch.padding is not None:
@@ -253,7 +236,7 @@ class BiQE(QueryModel):
         hide = torch.zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
         return hide if bias is None else bias + hide
 
-    def _projected(self, batch: Batch, keep: list[torch.Tensor] | None = None) -> torch.Tensor:
+    def _projected(self, batch: Batch, keep: list[Tensor] | None = None) -> Tensor:
         """What is compared with the entities: (V, D), one row for each target, or, where probabilities are averaged,
         (n, D), one for each mask."""
         at_masks = self.hidden(batch, keep, at_masks=True)
@@ -263,7 +246,7 @@ class BiQE(QueryModel):
         """One for each target, or one for each mask where probabilities are averaged."""
         return len(batch.targets.gold) if self.config.mask_average == "hidden" else len(batch.masks)
 
-    def loss(self, batch: Batch, *, label_smoothing: float = 0.0) -> torch.Tensor:
+    def loss(self, batch: Batch, *, label_smoothing: float = 0.0) -> Tensor:
         """Cross-entropy over the entities at the targets, with an equal share for each true one."""
         offsets, answers = batch.targets.known_answers(self.name)
         if self.config.mask_average == "probability":
@@ -271,17 +254,17 @@ class BiQE(QueryModel):
         projected, weight = self._projected(batch), self.embed_entities.weight
         return self.entity_loss(projected, weight, self.entity_bias, offsets, answers, label_smoothing)
 
-    def scores(self, batch: Batch) -> torch.Tensor:
+    def scores(self, batch: Batch) -> Tensor:
         """(V, E) log-probabilities."""
         return torch.log_softmax(self.logits(batch), 1)
 
     def trace(self, batch: Batch) -> Trace:
         """Scores with attention."""
-        attention: list[torch.Tensor] = []
+        attention: list[Tensor] = []
         return Trace(torch.log_softmax(self.logits(batch, attention), 1), tuple(attention), batch)
 
-    def logits(self, batch: Batch, keep: list[torch.Tensor] | None = None) -> torch.Tensor:
-        """(V, E) log-probabilities, up to a number that the entities of a target share."""
+    def logits(self, batch: Batch, keep: list[Tensor] | None = None) -> Tensor:
+        """(V, E) log-probabilities, up to a constant of each target."""
         logits = with_all(self._projected(batch, keep), self.embed_entities.weight, self.entity_bias)  # (V or n, E)
         if self.config.mask_average == "hidden":
             return logits
