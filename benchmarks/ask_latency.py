@@ -34,13 +34,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from biqe.answer.evidence import EvidenceFinder
+from biqe.answer.predicted import Predictor
 from numpy.typing import NDArray
 
 import biqe
 from biqe import knowledge_base
 from biqe.answer import combine
-from biqe.answer.evidence import EvidenceFinder
-from biqe.answer.predicted import Predictor
 from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import machine
 from biqe.graph import folder

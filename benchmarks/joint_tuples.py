@@ -28,10 +28,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-
 from biqe.answer.joint import Joint, ways
 from biqe.answer.predicted import Predictor
+from numpy.typing import NDArray
+
 from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import machine
 from biqe.evaluate.metrics import METRICS

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-
 from biqe.answer.combine import AskConfig, combine
 from biqe.answer.predicted import Predictor
+
 from biqe.answer.result import Answers
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.triples import as_triples

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from biqe.answer.choose import FILE, Selection, read_selection, select, write_selection
+
 from biqe.errors import EmptyResult, InvalidOption, UnreadableFile
 
 

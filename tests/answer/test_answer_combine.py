@@ -7,11 +7,11 @@ from itertools import product
 
 import numpy as np
 import pytest
+from biqe.answer.combine import AskConfig
+from biqe.answer.evidence import EvidenceFinder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biqe.answer.combine import AskConfig
-from biqe.answer.evidence import EvidenceFinder
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.exact.answers import tuples
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from biqe.answer.joint import Joint, Listed, beam, decode, decode_many, joint_of, parts, product, rescored, ways
+from biqe.answer.predicted import Predictor, Restricted
 from hypothesis import given
 from hypothesis import strategies as st
 
 from biqe.answer import ranked
 from biqe.answer.config import JOINT, AskConfig
-from biqe.answer.joint import Joint, Listed, beam, decode, decode_many, joint_of, parts, product, rescored, ways
-from biqe.answer.predicted import Predictor, Restricted
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.models._contract import Support, Tuples
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery, selected_rows

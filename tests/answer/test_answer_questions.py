@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-import biqe
 from biqe.answer.answering import count, rows_of, verdict
 from biqe.answer.combine import AskConfig
 from biqe.answer.predicted import Predictor
+
+import biqe
 from biqe.answer.result import Answers
 from biqe.errors import InvalidOption, SparqlSyntax, UnknownName, UnsupportedQuery
 from biqe.graph.knowledge_graph import Graph
@@ -472,6 +472,7 @@ def test_an_answer_set_holds_the_rows_above_its_threshold(world, calibration):
     from dataclasses import replace
 
     from biqe.answer.conformal import GRID, Thresholds
+
     from biqe.errors import InvalidOption
 
     text = "SELECT ?x ?y { ?x :r0 ?y }"

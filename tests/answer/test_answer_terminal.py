@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from biqe.answer.predicted import Predictor
+
 from biqe.cli import main
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits

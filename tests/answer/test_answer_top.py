@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from biqe.answer.ranked import product
+from biqe.answer.top import Descent, top
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biqe.answer import top as room
-from biqe.answer.ranked import product
-from biqe.answer.top import Descent, top
 
 NONE = np.zeros((0, 2), np.int32)
 

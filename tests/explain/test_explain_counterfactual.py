@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from biqe.explain.asking import Asker
 
 from biqe.errors import UnsupportedQuery
 from biqe.explain import explain
-from biqe.explain.asking import Asker
 from biqe.explain.counterfactual import CUT, DROPPED, HIDDEN_NAME, TAKEN, without_name, without_triple
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.orient import orient

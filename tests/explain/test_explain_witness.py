@@ -6,12 +6,12 @@ from itertools import product
 
 import numpy as np
 import pytest
+from biqe.explain.asking import Asker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biqe.errors import InvalidOption
 from biqe.explain import explain, search, weigh, witness
-from biqe.explain.asking import Asker
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 
 ENTITIES, RELATIONS = 5, 2

@@ -7,8 +7,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-
 from biqe.answer.answering import count, rows_of, verdict
+
 from biqe.answer.config import AskConfig
 from biqe.errors import BiqeError
 from biqe.graph.knowledge_graph import Graph

@@ -93,9 +93,9 @@ def _show(settings: dict[str, Any], json: bool) -> None:
 
 def _solve_by(run: Path, words: list[str]) -> dict[str, Any]:
     """Changes how the model of a run, or of a model folder, solves queries; returns what was changed."""
-    from biqe.answer import calibration
     from biqe.cli._settings import split_options
     from biqe.models import store
+    from biqe.predict import calibration
     from biqe.train.run import Run, is_run_folder
 
     folder = Run.open(run).model_folder if is_run_folder(run) else run

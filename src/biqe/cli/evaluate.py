@@ -198,7 +198,7 @@ def _own_place(run: Path, asked: Asked) -> Path | None:
     for what is part of biqe itself, and is not written to."""
     from biqe.evaluate.loop import fingerprint
     from biqe.evaluate.report import queries_of
-    from biqe.locate import EMBEDDED
+    from biqe.knowledge_base.locate import EMBEDDED
 
     if run.as_posix() in EMBEDDED:
         return None
@@ -265,7 +265,7 @@ def _training_of(run: Path) -> dict[str, Any] | None:
 def _model_folder(run: Path) -> Path:
     """The best model of a run, the folder itself, or the embedded model."""
     from biqe.errors import UnreadableFile
-    from biqe.locate import EMBEDDED
+    from biqe.knowledge_base.locate import EMBEDDED
 
     if run.as_posix() in EMBEDDED:
         from biqe import atlas

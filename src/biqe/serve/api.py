@@ -201,7 +201,7 @@ def _models(engine: Engine) -> list[schemas.ModelOut]:
 
 
 def _model(name: str, folder: Path, is_default: bool) -> schemas.ModelOut:
-    from biqe.answer import calibration
+    from biqe.predict import calibration
 
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))

@@ -29,7 +29,7 @@ from biqe.serve.prologue import Prologue
 from biqe.serve.results import node, table_of
 
 if TYPE_CHECKING:
-    from biqe.answer.result import Answers
+    from biqe.answer.answers import Answers
     from biqe.answer.terms import TermTable
 
 PREDICT = "urn:biqe:predict"

@@ -16,15 +16,16 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from biqe.answer.formats import visible
+from biqe.answer.result import ResultTable
 from biqe.errors import BiqeError, Busy, RequestRefused, SparqlSyntax, TookTooLong
+from biqe.explain.words import visible
 from biqe.query.scan import scan
 from biqe.serve import description, federate, measure, requests
 from biqe.serve.config import ServeConfig
 from biqe.serve.guard import denied
 from biqe.serve.negotiate import choose
 from biqe.serve.prologue import refuse_undeclared
-from biqe.serve.results import ROWS, TRIPLES, Document, Table, is_cut, table_of
+from biqe.serve.results import ROWS, TRIPLES, Document, is_cut, table_of
 from biqe.serve.tokens import WRITE
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Protocol:
             headers["X-Biqe-Truncated"] = f"after {document.rows} rows"
         return Response(document.body, media_type=offered[form], headers=headers)
 
-    async def found(self, asked: requests.Asked, deadline: float) -> Table:
+    async def found(self, asked: requests.Asked, deadline: float) -> ResultTable:
         """The rows that a query asks for, at most as many as one answer may have."""
         stored, note = await self._stored(asked, deadline)
         if stored is None:
@@ -119,7 +120,7 @@ class Protocol:
         found = await self.engine.exact(asked.text, max_rows=limits.rows, deadline=_left(deadline), **options)
         return found, "; ".join(notes)
 
-    async def _predicted(self, asked: requests.Asked, deadline: float) -> Table:
+    async def _predicted(self, asked: requests.Asked, deadline: float) -> ResultTable:
         """What a model answers, with what is known."""
         measure.refuse_long_question(asked.text)
         # Of the columns that a client may want, one alone tells what rows lack.

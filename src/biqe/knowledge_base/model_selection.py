@@ -104,7 +104,7 @@ class Selection:
         return cls(scores, str(data.get("metric", "mrr")))
 
 
-_HINT = "write it anew with biqe.answer.choose.write_selection, or delete it; then models are tried by name"
+_HINT = "write it anew with biqe.knowledge_base.model_selection.write_selection, or delete it; then models are tried by name"
 
 
 def _best(figures: Mapping[str, float]) -> str:

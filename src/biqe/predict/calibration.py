@@ -22,7 +22,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,21 +30,77 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.answer.config import JOINT, TOP
-from biqe.answer.conformal import Thresholds
-from biqe.errors import EmptyResult, InvalidOption, RunFailed, UnreadableFile
+from biqe.errors import InvalidOption, RunFailed, UnreadableFile
+from biqe.predict.config import BEAM, JOINT, TOP
 
 FILE = "calibration.json"
 FORMAT = "biqe-calibration"
-VERSION = 2
+VERSION = 1
+GRID = tuple(percent / 100 for percent in range(50, 100))
+"""Coverages of answer sets whose thresholds are kept; any other is rounded up to the next of them."""
 MOST_KNOWN = 1000
 """Known rows beyond this number say nothing more."""
 MOST_TARGETS = 3
-"""Queries with more targets share the bias of this group."""
-_RIDGE = 1e-3
-_BLOCK = 40
-"""Rows behind each point of the curve, at least."""
-_POINTS = 60
+"""Queries with more targets share the bias and the thresholds of this group."""
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Log-probabilities that the rows of an answer set reach, by number of targets, one for each coverage of GRID.
+
+    They are made by split-conformal prediction (``fit_calibration.fit_thresholds``).
+    """
+
+    groups: Mapping[int, tuple[float | None, ...]] = field(default_factory=dict)
+    """None where no list of rows reaches that coverage."""
+    queries: Mapping[int, int] = field(default_factory=dict)
+    """Held-out queries behind them."""
+
+    def threshold(self, coverage: float, targets: int) -> float:
+        """The log-probability that rows of an answer set reach; InvalidOption where it cannot be stated."""
+        if not 0.0 < coverage < 1.0:
+            raise InvalidOption(f"coverage must be in (0, 1). Got {coverage}")
+        group = min(targets, MOST_TARGETS)
+        if group not in self.groups:
+            known = ", ".join(map(str, sorted(self.groups))) or "none"
+            raise InvalidOption(
+                f"coverage was not measured for {targets} targets; it was for {known}",
+                hint="biqe calibrate RUN --set SET, with a set that has such queries",
+            )
+        place = next((number for number, step in enumerate(GRID) if step >= coverage - 1e-9), None)
+        if place is None or (found := self.groups[group][place]) is None:
+            reached = [step for step, value in zip(GRID, self.groups[group], strict=True) if value is not None]
+            raise InvalidOption(
+                f"no answer set has a coverage of {coverage:g} for {targets} targets: the model lists the missing "
+                f"answer too seldom, or {self.queries.get(group, 0)} held-out queries are too few",
+                hint=f"ask for {reached[-1]:g} or less" if reached else "there is none to ask for",
+            )
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Dicts, lists and numbers only."""
+        return {
+            "coverages": list(GRID),
+            "thresholds": {str(group): list(values) for group, values in self.groups.items()},
+            "queries": {str(group): count for group, count in self.queries.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Thresholds:
+        """What ``to_json`` wrote; UnreadableFile if it is something else."""
+        try:
+            if tuple(data["coverages"]) != GRID:
+                raise UnreadableFile("the coverages are not those that this program keeps")
+            groups = {
+                int(group): tuple(None if value is None else float(value) for value in values)
+                for group, values in data["thresholds"].items()
+            }
+            counts = {int(group): int(count) for group, count in data["queries"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UnreadableFile(f"the thresholds of answer sets are damaged: {error}") from error
+        if any(len(values) != len(GRID) for values in groups.values()):
+            raise UnreadableFile(f"the thresholds of answer sets are damaged: each group must have {len(GRID)}")
+        return cls(groups, counts)
 
 
 @dataclass(frozen=True)
@@ -62,7 +118,7 @@ class Calibration:
     """The curve there, never falling."""
     lone: float = 0.0
     lone_best: float = 0.0
-    decode: str = JOINT[0]
+    decode: str = BEAM
     """How the rows were listed that it was fitted on."""
     top: int = TOP
     """Rows of each query that it was fitted on."""
@@ -121,6 +177,12 @@ class Calibration:
         found._check()
         return found
 
+    def probabilities_of(self, scores: NDArray[np.float64], *, targets: int, known: int) -> NDArray[np.float64]:
+        """Probabilities of the rows listed for one query from their log-shares; see ``probability.of_rows``."""
+        count = len(scores)
+        table = features(scores, np.full(count, scores.max()), np.full(count, known), np.full(count, targets))
+        return np.interp(table @ np.array(self.weights), self.logits, self.probabilities)
+
     def _check(self) -> None:
         numbers = (*self.weights, *self.logits, *self.probabilities)
         curve = self.probabilities
@@ -138,23 +200,6 @@ class Calibration:
                 raise UnreadableFile(f"the calibration is damaged: {fault}")
 
 
-def calibrated(
-    log_probabilities: NDArray[np.floating], calibration: Calibration | None, *, targets: int, known: int
-) -> NDArray[np.float64]:
-    """Probabilities of the listed rows of one query, best first; their plain shares where there is no calibration.
-
-    ``targets`` is the query's number of targets, ``known`` the number of its rows that the graph holds (those that were
-    left out of the list). The order of rows never changes.
-    """
-    scores = np.asarray(log_probabilities, np.float64)
-    if calibration is None or len(scores) == 0:
-        return np.exp(scores)
-    first = np.full(len(scores), scores.max())
-    table = features(scores, first, np.full(len(scores), known), np.full(len(scores), targets))
-    logits = table @ np.array(calibration.weights)
-    return np.interp(logits, calibration.logits, calibration.probabilities)
-
-
 def features(
     scores: NDArray[np.float64], first: NDArray[np.float64], known: NDArray[np.integer], targets: NDArray[np.integer]
 ) -> NDArray[np.float64]:
@@ -164,82 +209,6 @@ def features(
     lone = np.asarray(known) == 0
     counted = np.log1p(np.minimum(known, MOST_KNOWN))
     return np.column_stack([np.maximum(scores, -1e3), first, counted, lone, lone * first, group])
-
-
-def fit(
-    scores: NDArray[np.floating],
-    first: NDArray[np.floating],
-    known: NDArray[np.integer],
-    targets: NDArray[np.integer],
-    true: NDArray[np.bool_],
-) -> Calibration:
-    """A calibration from listed rows: log-probability of each, that of its query's first row, known rows of its query,
-    targets of its query, and whether it is true."""
-    if len({len(column) for column in (scores, first, known, targets, true)}) != 1:
-        raise InvalidOption("every row needs a score, its query's first score, known rows, targets and truth")
-    if len(scores) == 0:
-        raise EmptyResult("there is no listed row to calibrate on")
-    table = features(np.asarray(scores, np.float64), np.asarray(first, np.float64), known, targets)
-    truth = np.asarray(true, np.float64)
-    weights = _logistic(table, truth)
-    if weights[0] < 0:
-        # Larger shares may be less often true on few rows; they must not be put behind smaller ones for it.
-        weights = np.concatenate([[0.0], _logistic(table[:, 1:], truth)])
-    slope, best, held, lone, lone_best, *bias = weights.tolist()
-    logits, probabilities = _curve(table @ weights, truth)
-    return Calibration(slope, best, held, tuple(bias), logits, probabilities, lone, lone_best)
-
-
-def _logistic(table: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights of a logistic regression, by Newton's method with a little ridge, so that it always has a solution."""
-    weights = np.zeros(table.shape[1])
-
-    def loss(candidate: NDArray[np.float64]) -> float:
-        logits = table @ candidate
-        return float(np.logaddexp(0, logits).sum() - truth @ logits + _RIDGE / 2 * candidate @ candidate)
-
-    current = loss(weights)
-    for _ in range(100):
-        probabilities = _sigmoid(table @ weights)
-        gradient = table.T @ (probabilities - truth) + _RIDGE * weights
-        curvature = (table * (probabilities * (1 - probabilities))[:, None]).T @ table
-        step = np.linalg.solve(curvature + _RIDGE * np.eye(len(weights)), gradient)
-        scale = 1.0
-        while (following := loss(weights - scale * step)) > current and scale > 1e-8:
-            scale /= 2
-        weights = weights - scale * step
-        if current - following < 1e-9 * max(1.0, abs(current)):
-            break
-        current = following
-    return weights
-
-
-def _sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.exp(-np.logaddexp(0, -logits))
-
-
-def _curve(logits: NDArray[np.float64], truth: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Points of a curve from logits to shares of true rows that never falls."""
-    order = np.argsort(logits, kind="stable")
-    blocks = np.array_split(order, max(1, min(_POINTS, len(order) // _BLOCK)))
-    # Half a true and half a false row are added to each block, so that no finite number of rows makes a row certain.
-    shares = np.array([(truth[block].sum() + 0.5) / (len(block) + 1) for block in blocks])
-    sizes = np.array([len(block) for block in blocks], np.float64)
-    places = np.array([logits[block].mean() for block in blocks])
-    return tuple(places.tolist()), tuple(_isotonic(shares, sizes).tolist())
-
-
-def _isotonic(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The non-decreasing sequence nearest to ``values`` in weighted squares: neighbours that fall are merged."""
-    merged: list[list[float]] = []  # mean, weight, length
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        merged.append([value, weight, 1])
-        while len(merged) > 1 and merged[-2][0] > merged[-1][0]:
-            mean, heavy, length = merged.pop()
-            before = merged[-1]
-            total = before[1] + heavy
-            merged[-1] = [(before[0] * before[1] + mean * heavy) / total, total, before[2] + length]
-    return np.repeat([block[0] for block in merged], [int(block[2]) for block in merged])
 
 
 def save(calibration: Calibration, folder: str | os.PathLike[str]) -> Path:
@@ -289,15 +258,3 @@ def _digest(folder: Path) -> str:
             hint="a run keeps its best model in RUN/model",
         ) from error
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def halves(count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Numbers 0..count-1 in two random halves, each ascending: one to fit on, one to measure on."""
-    order = np.random.default_rng(seed).permutation(count)
-    return np.sort(order[: count // 2]), np.sort(order[count // 2 :])
-
-
-def by_group(targets: Sequence[int] | NDArray[np.integer]) -> dict[str, NDArray[np.bool_]]:
-    """Members by number of targets, ``3`` standing for three and more; groups without members are left out."""
-    group = np.minimum(np.asarray(targets), MOST_TARGETS)
-    return {str(number): group == number for number in range(1, MOST_TARGETS + 1) if (group == number).any()}

@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biqe.answer.choose import Selection, read_selection
 from biqe.errors import InvalidOption, UnknownName, UnreadableFile, VocabularyMismatch
 from biqe.graph import folder as graph_folder
 from biqe.graph.grown import first_part
 from biqe.graph.vocabulary import Vocabulary
+from biqe.knowledge_base.model_selection import Selection, read_selection
 
 EMBEDDED = ("atlas",)
 AUTO = "auto"
-"""Name of the model that stands for: the best one for the query at hand."""
+"""Reserved name: choose the model by query shape."""
 
 
 @dataclass(frozen=True)

@@ -2,57 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.answer.config import JOINT, AskConfig
-from biqe.answer.evidence import IdLink
-from biqe.answer.pinned import questions
+from biqe.answer.config import AskConfig
 from biqe.exact.filters import Filters
-from biqe.graph.knowledge_graph import Graph
 from biqe.graph.vocabulary import Vocabulary
+from biqe.predict.config import BEAM
+from biqe.predict.decompose import values_questions
+from biqe.predict.predictor import Predictor
 from biqe.query.bind_question import BoundBranch
 from biqe.query.bound import BoundQuery
 from biqe.query.question import ASK
 
 if TYPE_CHECKING:
-    from biqe.answer.predicted import Predictor
-    from biqe.answer.result import Answers, Row
+    from biqe.answer.answers import Row
 
 
-def question_of(row: Row, predictor: Predictor | None) -> dict[str, Any]:
+def explain_options(row: Row, predictor: Predictor | None) -> dict[str, Any]:
     """Options of ``explain.explain`` for a row of answers."""
-    answers, options = row._answers, dict[str, Any]()
+    answers, options = row.answers, dict[str, Any]()
     branch = answers.branch_of(row)
-    place = row.number - answers.known_count
-    if place >= 0 and answers.rows.evidence:
-        options["evidence"] = answers.rows.evidence[place]
-    values = _values(answers, row, branch)
+    if answers.rows.evidence and answers.rows.evidence[row.number] is not None:
+        options["evidence"] = answers.rows.evidence[row.number]
+    values = answers.assigned(row)
     # What conditions say about hidden variables, the row's own entities there satisfy.
     entities = np.arange(answers.graph.entity_count)
     hidden = {node: entity for node, entity in values.items() if node not in branch.query.targets}
     options["allowed"] = {node: entities == entity for node, entity in hidden.items()}
     if predictor is not None:
-        options["link_probabilities"] = partial(_said, answers.rows.link_probabilities, predictor, answers.graph)
+        options["link_probabilities"] = answers.rows.link_probabilities
         if answers.form != ASK:
             options["asked"], options["permitted"] = _as_asked(branch, values, answers.graph.vocabulary)
         options["remark"] = _remark(answers.config, predictor, len(branch.wide.targets))
     return options
-
-
-def _values(answers: Answers, row: Row, branch: BoundBranch) -> dict[int, int]:
-    """Entities of the variables that are selected or that conditions name, by node."""
-    if answers.form != ASK:
-        return dict(zip(branch.query.targets, row.ids, strict=True)) | answers.hidden_of(row)
-    if row.status == "known":
-        judged = answers.rows.known_wide
-        return {} if judged is None else dict(zip(branch.wide.targets, judged[row.number].tolist(), strict=True))
-    return {node: entity for node, entity in answers.rows.evidence[0].filled if node in branch.wide.targets}
 
 
 def _as_asked(
@@ -61,28 +48,18 @@ def _as_asked(
     """The question that the model was asked for a row, and the entities that conditions leave its targets, by node."""
     query = branch.wide
     nodes = {query.names[node]: node for node in query.targets} if branch.filters else {}
-    every = list(questions(query, Filters(branch.filters, vocabulary)))
+    every = list(values_questions(query, Filters(branch.filters, vocabulary)))
     fits = (asked for asked in every if all(passed[values[nodes[name]]] for name, passed in asked[0].items()))
     allowed, column = next(fits, every[-1])
     permitted = {nodes[name]: passed for name, passed in allowed.items()}
     if column is None:
         return query, permitted
-    pinned = query.targets[column]
-    filled = tuple(values[node] if node == pinned else value for node, value in enumerate(query.nodes))
-    targets = tuple(node for node in query.targets if node != pinned)
+    fixed = query.targets[column]
+    filled = tuple(values[node] if node == fixed else value for node, value in enumerate(query.nodes))
+    targets = tuple(node for node in query.targets if node != fixed)
     return replace(query, nodes=filled, targets=targets), {
-        node: permitted[node] for node in permitted if node != pinned
+        node: mask for node, mask in permitted.items() if node != fixed
     }
-
-
-def _said(
-    said: Mapping[IdLink, float], predictor: Predictor, graph: Graph, links: Sequence[tuple[int, int, int]]
-) -> list[float]:
-    """How probable links are: as the row says, and as the model says where the row says nothing."""
-    known = {tuple(link): chance for link, chance in said.items()}
-    new = [link for link in links if link not in known]
-    known.update(zip(new, predictor.link_probabilities(new, graph), strict=True))
-    return [known[link] for link in links]
 
 
 def _remark(config: AskConfig, predictor: Predictor, targets: int) -> str:
@@ -90,7 +67,7 @@ def _remark(config: AskConfig, predictor: Predictor, targets: int) -> str:
     found_by = config.joint or predictor.joint
     if predictor.calibration is not None:
         return "This is its share of the row; the probability above was calibrated, so that the two differ."
-    if targets > 1 and found_by != JOINT[0]:
+    if targets > 1 and found_by != BEAM:
         return (
             f"This is its share of the row when the unknowns are filled one after the other; the probability above was "
             f"found by {found_by}."

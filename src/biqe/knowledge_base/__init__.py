@@ -16,19 +16,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from biqe.answer.answering import count, rows_of, verdict
-from biqe.answer.choose import Selection
+from biqe.answer.answers import Answers, Row
 from biqe.answer.config import MODES, TOP, WIDTH, AskConfig
-from biqe.answer.explained import question_of
-from biqe.answer.rank import together
-from biqe.answer.result import Answers, Row
+from biqe.answer.execute import count, select_rows, verdict
+from biqe.answer.explain_request import explain_options
 from biqe.answer.terms import TermTable
 from biqe.errors import InvalidOption, NotPredictableYet, SparqlSyntax, UnknownName, UnreadableFile, UnsupportedQuery
 from biqe.exact.store import ExactStore
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.vocabulary import Vocabulary
-from biqe.locate import AUTO, check_vocabulary, locate
+from biqe.knowledge_base.locate import AUTO, check_vocabulary, locate
+from biqe.knowledge_base.model_selection import Selection
+from biqe.predict.predictor import Predictor
+from biqe.predict.rows import join_notes
 from biqe.query.bind_question import BoundQuestion, bind_question
 from biqe.query.question import ASK, COUNT, Question
 from biqe.query.shapes import shape_of
@@ -36,7 +37,6 @@ from biqe.query.sparql import parse_question
 from biqe.query.subset import OUTSIDE
 
 if TYPE_CHECKING:
-    from biqe.answer.predicted import Predictor
     from biqe.explain import Explanation
 
 KNOWN = ("complete", "train")
@@ -143,7 +143,6 @@ class KnowledgeBase:
 
     def _load(self, folder: Path) -> Predictor:
         # The only place where asking needs torch.
-        from biqe.answer.predicted import Predictor
         from biqe.models._grown import grown
 
         if folder not in self._read:
@@ -157,9 +156,9 @@ class KnowledgeBase:
                 f"{self.name} has no model yet: {folder} has no manifest.json",
                 hint="a run writes its first model after its first validation; --mode known does without",
             )
-        from biqe.answer import calibration
         from biqe.models._layout import for_few_rows
         from biqe.models.store import load
+        from biqe.predict import calibration
 
         loaded = load(folder)
         check_vocabulary(folder, loaded.manifest, self.vocabulary)
@@ -315,7 +314,7 @@ class KnowledgeBase:
             newer_ones = f"{newer:,} entities are" if newer > 1 else "1 entity is"
             note = f"{newer_ones} newer than the model, and in no predicted row" if newer else ""
         targets = max(len(branch.wide.targets) for branch in question.branches)
-        told = together([predictor.remark(config.joint, targets) if predictor else "", note])
+        remark = join_notes([predictor.calibration_note(config.joint, targets) if predictor else "", note])
         if question.form == COUNT:
             counted = count(self.graph, question, predictor, config)
             known = None if config.mode == "predicted" else counted.known
@@ -324,13 +323,13 @@ class KnowledgeBase:
                 question.counted_as,
                 known,
                 counted.expected,
-                model,
-                self.name,
-                time.perf_counter() - start,
-                why,
-                together([counted.remark, told]),
+                model=model,
+                source=self.name,
+                seconds=time.perf_counter() - start,
+                why=why,
+                note=join_notes([counted.note, remark]),
             )
-        answer = verdict if question.form == ASK else rows_of
+        answer = verdict if question.form == ASK else select_rows
         rows = answer(self.graph, question, predictor, config)
         return Answers(
             text,
@@ -344,7 +343,7 @@ class KnowledgeBase:
             question.branches,
             question.form,
             why,
-            told,
+            remark,
         )
 
     def explain(self, row: Row, *, views: Sequence[str] | None = None) -> Explanation:
@@ -359,16 +358,16 @@ class KnowledgeBase:
             )
         from biqe import explain
 
-        answers = row._answers
+        answers = row.answers
         predictor = None
         if answers.model is not None:
             predictor = self.predictor_of(answers.model if answers.model in self.models else None)
-        options = question_of(row, predictor)
+        options = explain_options(row, predictor)
         if views is not None:
             options["views"] = views
         query = answers.branch_of(row).query
         return explain.explain(
-            None if predictor is None else predictor.model,
+            predictor,
             answers.graph,
             query,
             dict(zip(query.targets, row.ids, strict=True)),
