@@ -312,7 +312,7 @@ class Answers(ResultRows[Row]):
         ]
         columns = (*self.variables, *extra_columns(self.variables))
         if self.form != ASK:
-            return ResultTable(columns, rows)
+            return ResultTable(columns, rows, spread=True)
         chance = max((row.probability for row in self), default=0.0)
         return ResultTable(columns, rows, self.holds, chance)
 

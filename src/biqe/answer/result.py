@@ -142,7 +142,9 @@ class ResultTable(Result):
     note: str = ""
     """What to know about the rows, such as that an entity cannot be predicted yet."""
     compact: bool = False
-    """Whether JSON and XML are for programs alone, without line breaks."""
+    """Whether JSON is for programs alone, without line breaks."""
+    spread: bool = False
+    """Whether XML has a line for each cell; else for each row."""
 
     def as_table(self) -> ResultTable:
         return self

@@ -104,7 +104,10 @@ class Selection:
         return cls(scores, str(data.get("metric", "mrr")))
 
 
-_HINT = "write it anew with biqe.knowledge_base.model_selection.write_selection, or delete it; then models are tried by name"
+_HINT = (
+    "write it anew with biqe.knowledge_base.model_selection.write_selection, or delete it; then models are tried by "
+    "their names"
+)
 
 
 def _best(figures: Mapping[str, float]) -> str:

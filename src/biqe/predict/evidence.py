@@ -12,8 +12,8 @@ One hidden variable after the other is filled:
 2. The entities with the best bounds are compared by their real products.
 
 Where several hidden variables hang together, the exact engine finds the assignments that keep most patterns stored,
-and the search goes on from these as well as from nothing. Without a model, as few links as possible are missing, and a
-variable that no stored link reaches stays open.
+and the search goes on from these; graphs of a few entities are searched whole. Without a model, as few links as
+possible are missing, and a variable that no stored link reaches stays open.
 
 Answering and explaining both search here, so that a row and its explanation name the same links.
 """
@@ -43,6 +43,9 @@ SUBJECTS = 6
 constant's link and one target of the question that makes eight rows, which one product with the entity table takes."""
 COMPARED = 8
 """Entities of one hidden variable that are compared by their real products, where this needs no further question."""
+WORTHWHILE = math.log(10)
+"""How much better the bound of an entity must be to ask about links from it that nothing stored speaks for: such links
+are rarely more probable than a tenth."""
 STATES = 8
 """Partial assignments that are kept after each hidden variable of a group."""
 EXHAUSTIVE = 4096
@@ -137,8 +140,10 @@ class _Task:
     missing: dict[tuple[int, ...], list[IdLink]] = field(default_factory=dict)
     """Missing links of each complete assignment."""
 
-    def open_nodes(self, nodes: Sequence[int]) -> list[int]:
-        """Hidden variables of the group that have no entity yet."""
+    @cached_property
+    def hidden(self) -> list[int]:
+        """Hidden variables of the group."""
+        nodes = self.states[0].nodes
         return list(dict.fromkeys(node for edge in self.edges for node in (edge[0], edge[2]) if nodes[node] < 0))
 
 
@@ -152,6 +157,8 @@ class EvidenceSearch:
         self._edges = tuple(forward(edge, graph.relation_count) for edge in query.edges)
         self._groups = _groups(query.nodes, self._edges)
         self._near: dict[tuple[int, int, int], Entities] = {}
+        self._held: dict[Triple, bool] = {}
+        self._matched: dict[object, tuple[Entities, bool]] = {}
         self._done: dict[tuple[int, bool, tuple[int, ...]], _Task] = {}
 
     def find(
@@ -160,33 +167,35 @@ class EvidenceSearch:
         """The best evidence of each row, which has an entity for each target in SELECT order; and how probable the
         missing links are, as far as the model can say."""
         links = _Links(predictor, self.graph)
-        keys: list[list[tuple[int, bool, tuple[int, ...]]]] = []
-        new: list[_Task] = []
         every: list[list[int]] = []
+        tasks: list[list[_Task]] = []
+        new: list[_Task] = []
         for row in rows:
             nodes = [-1 - node if value == HIDDEN else value for node, value in enumerate(self.query.nodes)]
             for node, entity in zip(self.query.targets, row, strict=True):
                 nodes[node] = int(entity)
             every.append(nodes)
-            keys.append([])
+            tasks.append([])
             for number, edges in enumerate(self._groups):
                 key = number, predictor is not None, tuple(nodes[n] for edge in edges for n in (edge[0], edge[2]))
-                keys[-1].append(key)
                 if key not in self._done:
                     self._done[key] = _Task(edges, [_State(tuple(nodes))])
                     new.append(self._done[key])
-        step = max(1, SCORES_AT_ONCE // self.graph.entity_count)
-        for first in range(0, len(new), step):
-            self._solve(new[first : first + step], links)
+                tasks[-1].append(self._done[key])
+        if new:
+            # What has to be asked about whatever the search finds goes in its first call.
+            closed = [key for nodes in every for key in self._keys(self._edges, nodes)]
+            step = max(1, SCORES_AT_ONCE // self.graph.entity_count)
+            for first in range(0, len(new), step):
+                self._solve(new[first : first + step], links, closed if len(new) <= step else [])
         found = []
-        for nodes, own in zip(every, keys, strict=True):
-            tasks = [self._done[key] for key in own]
-            for task in tasks:
-                for node in {node for edge in task.edges for node in (edge[0], edge[2])}:
+        for nodes, own in zip(every, tasks, strict=True):
+            for task in own:
+                for node in task.hidden:
                     nodes[node] = max(task.best[node], -1 - node)  # what was skipped is open
             filled = tuple(self.fill(edge, nodes) for edge in self._edges)
-            stored = tuple(link.is_closed and self.holds(link) for link in filled)
-            found.append(Evidence(tuple(nodes), filled, stored, all(task.is_complete for task in tasks)))
+            stored = tuple(map(self.holds, filled))
+            found.append(Evidence(tuple(nodes), filled, stored, all(task.is_complete for task in own)))
         missing = (link for evidence in found for link in evidence.missing if link.is_closed)
         return found, links.probabilities(missing)
 
@@ -195,22 +204,26 @@ class EvidenceSearch:
         return IdLink(nodes[edge[0]], edge[1], nodes[edge[2]])
 
     def holds(self, link: Triple) -> bool:
-        """Whether the graph stores this triple."""
-        return holds(self.graph, link)
+        """Whether the graph stores this link, which has two entities as its ends."""
+        if link not in self._held:
+            self._held[link] = link[0] >= 0 <= link[2] and holds(self.graph, link)
+        return self._held[link]
 
-    def _solve(self, tasks: list[_Task], links: _Links) -> None:
-        # What has to be asked whatever comes next goes in the first call.
-        links.ask(key for task in tasks for key in self._keys(task, task.states[0].nodes))
+    def _solve(self, tasks: list[_Task], links: _Links, ahead: list[LinkKey]) -> None:
+        """Find the best assignment of each task; links in ``ahead`` are asked about as well."""
+        first = (key for task in tasks for key in self._keys(task.edges, task.states[0].nodes))
+        likely = (key for task in tasks if links.predictor is not None for key in self._keys_behind(task))
+        links.ask([*ahead, *first, *likely])
         for task in tasks:
             self._start(task, links)
         while waiting := [task for task in tasks if any(self._expandable(task, state.nodes) for state in task.states)]:
-            links.ask(key for task in waiting for state in task.states for key in self._keys(task, state.nodes))
+            links.ask(key for task in waiting for state in task.states for key in self._keys(task.edges, state.nodes))
             for task in waiting:
                 self._expand(task, links)
         for task in tasks:
             for state in task.states:
                 filled = (self.fill(edge, state.nodes) for edge in task.edges)
-                task.missing[state.nodes] = [link for link in filled if not (link.is_closed and self.holds(link))]
+                task.missing[state.nodes] = [link for link in filled if not self.holds(link)]
         compared = (task for task in tasks if len(task.missing) > 1 or task.overlooked > -math.inf)
         chances = links.probabilities(
             link for task in compared for found in task.missing.values() for link in found if link.is_closed
@@ -225,17 +238,29 @@ class EvidenceSearch:
             best = weight(task.missing[task.best])
             task.is_complete = task.overlooked == -math.inf or best >= math.exp(task.overlooked) * (1 - 1e-6)
 
-    def _keys(self, task: _Task, nodes: Sequence[int]) -> Iterator[LinkKey]:
-        """Subjects and relations of the group's links that begin at an entity and are not known to be stored."""
-        for edge in task.edges:
+    def _keys(self, edges: Sequence[Edge], nodes: Sequence[int]) -> Iterator[LinkKey]:
+        """Subjects and relations of links that begin at an entity and are not known to be stored."""
+        for edge in edges:
             link = self.fill(edge, nodes)
-            if link.subject >= 0 and not (link.is_closed and self.holds(link)):
+            if link.subject >= 0 and not self.holds(link):
                 yield link.subject, link.relation
+
+    def _keys_behind(self, task: _Task) -> Iterator[LinkKey]:
+        """Subjects and relations of missing links that begin at a hidden variable, where stored links lead to it."""
+        nodes = task.states[0].nodes
+        for node in task.hidden if len(task.hidden) == 1 else ():
+            about = list(self._about(task, node, nodes))
+            into = [self._neighbours(edge, node, nodes) for edge in about if edge[0] != node]
+            begin = [edge for edge in about if edge[0] == node]
+            if into and begin:
+                for entity in _common(into)[:SUBJECTS].tolist():
+                    yield from self._keys(begin, (*nodes[:node], entity, *nodes[node + 1 :]))
 
     # One hidden variable
 
-    def _expandable(self, task: _Task, nodes: Sequence[int]) -> bool:
-        return any(nodes[node] < 0 and nodes[node] != self._skipped(node) for node in task.open_nodes(nodes))
+    def _expandable(self, task: _Task, nodes: Sequence[int]) -> list[int]:
+        """Hidden variables that are still to be filled."""
+        return [node for node in task.hidden if nodes[node] == -1 - node]
 
     def _skipped(self, node: int) -> int:
         """Value of a variable that stays open because nothing speaks for any entity."""
@@ -243,16 +268,16 @@ class EvidenceSearch:
 
     def _expand(self, task: _Task, links: _Links) -> None:
         """Fill one more variable in each state of a task."""
+        done: list[_State] = []
         found: dict[tuple[int, ...], _State] = {}
         for state in task.states:
-            left = [node for node in task.open_nodes(state.nodes) if state.nodes[node] == -1 - node]
+            left = self._expandable(task, state.nodes)
             if not left:
-                found.setdefault(state.nodes, state)
+                done.append(state)
                 continue
             # The variable that most entities speak about goes first.
             node = max(left, key=lambda node: (len(list(self._about(task, node, state.nodes))), -node))
-            is_last = len(task.open_nodes(state.nodes)) == 1
-            candidates, overlooked = self._candidates(task, node, state, links, is_last=is_last)
+            candidates, overlooked = self._candidates(task, node, state, links, is_last=len(left) == 1)
             task.overlooked = max(task.overlooked, overlooked)
             for entity, bound in candidates:
                 nodes = (*state.nodes[:node], entity, *state.nodes[node + 1 :])
@@ -261,12 +286,12 @@ class EvidenceSearch:
         most = EXHAUSTIVE if self._is_small(task) else STATES
         if len(ordered) > most:
             task.overlooked = max(task.overlooked, ordered[most].bound)
-        task.states = ordered[:most]
+        task.states = [*done, *ordered[:most]]
 
     def _is_small(self, task: _Task) -> bool:
         """Whether all assignments of the group can be tried."""
-        hidden = {node for edge in task.edges for node in (edge[0], edge[2]) if self.query.nodes[node] == HIDDEN}
-        return self.graph.entity_count <= COMPARED and self.graph.entity_count ** len(hidden) <= EXHAUSTIVE
+        count = self.graph.entity_count
+        return count <= COMPARED and count ** len(task.hidden) <= EXHAUSTIVE
 
     def _about(self, task: _Task, node: int, nodes: Sequence[int]) -> Iterator[Edge]:
         """Patterns between this open variable and entities, or itself."""
@@ -319,9 +344,15 @@ class EvidenceSearch:
         # With one variable left, the product of a sure entity is its bound: what has no better bound cannot win.
         least = own_bounds[sure[0]] if len(sure) and is_last else -np.inf
         unsure = unsure[own_bounds[unsure] > least]
-        asked = len(unsure) if count <= COMPARED else SUBJECTS
-        chosen = np.concatenate([sure[:COMPARED], unsure[:asked]])
-        others = own_bounds[np.concatenate([sure[COMPARED:], unsure[asked:]])]
+        if count > COMPARED:
+            speaks = np.isin(pool[unsure], np.concatenate(stored))
+            asked = unsure[(own_bounds[unsure] > least + WORTHWHILE) | speaks][:SUBJECTS]
+        else:
+            asked = unsure
+        # Calibration may change the order of products of several links, but not that of single ones.
+        compared = 1 if is_last and (len(into) < 2 or links.predictor.calibration is None) else COMPARED
+        chosen = np.concatenate([sure[:compared], asked])
+        others = own_bounds[np.setdiff1d(np.concatenate([sure[compared:], unsure]), asked)]
         if bounds is None:
             others = np.append(others, 0.0) if len(pool) < (count if mask is None else mask.sum()) else others
         else:
@@ -394,16 +425,15 @@ class EvidenceSearch:
     # Several hidden variables
 
     def _start(self, task: _Task, links: _Links) -> None:
-        """Assignments to start from: those that keep as many patterns stored as possible, and the empty one."""
+        """Assignments to start from: those that keep as many patterns stored as possible; nothing where none is."""
         (state,) = task.states
-        hidden = task.open_nodes(state.nodes)
-        if len(hidden) < 2 or (self._is_small(task) and links.predictor is not None):
+        if len(task.hidden) < 2 or (self._is_small(task) and links.predictor is not None):
             return
         subsets, are_all = largest(task.edges, lambda edges: self._has_match(state.nodes, edges))
         if not are_all:
             task.overlooked = 0.0
         seeds = [seed for held in subsets if held for seed in self._seeds(task, state.nodes, held, links)]
-        task.states = [*seeds, state]
+        task.states = seeds or [state]
 
     def _seeds(self, task: _Task, nodes: tuple[int, ...], held: tuple[Edge, ...], links: _Links) -> Iterator[_State]:
         """Assignments under which the graph stores the patterns ``held``, those with the most probable others first."""
@@ -445,6 +475,15 @@ class EvidenceSearch:
     ) -> tuple[Entities, bool]:
         """(n, columns) distinct entities of these variables for which the graph stores all ``edges``, sorted: at least
         ``count`` of them if there are so many, and whether these are all."""
+        used = dict.fromkeys(node for edge in edges for node in (edge[0], edge[2]))
+        key = edges, tuple(columns), count, tuple(nodes[node] for node in used)
+        if key not in self._matched:
+            self._matched[key] = self._joined(nodes, edges, columns, count)
+        return self._matched[key]
+
+    def _joined(
+        self, nodes: Sequence[int], edges: tuple[Edge, ...], columns: Sequence[int], count: int
+    ) -> tuple[Entities, bool]:
         closed = [edge for edge in edges if nodes[edge[0]] >= 0 and nodes[edge[2]] >= 0]
         if not all(self.holds(self.fill(edge, nodes)) for edge in closed):
             return np.zeros((0, len(columns)), np.int32), True
@@ -474,7 +513,8 @@ class EvidenceSearch:
         constants, and of the first entities that stored links give a hidden variable."""
         nodes = [-1 - node if value < 0 else value for node, value in enumerate(self.query.nodes)]
         found: list[LinkKey] = []
-        for edges in self._groups:
+        alone = [(edge,) for edge in self._edges if not any(edge in edges for edges in self._groups)]
+        for edges in [*self._groups, *alone]:
             hidden = {n for edge in edges for n in (edge[0], edge[2]) if self.query.nodes[n] == HIDDEN}
             from_constants = tuple(edge for edge in edges if nodes[edge[0]] >= 0 or nodes[edge[2]] >= 0)
             fillings = [nodes]
@@ -552,10 +592,12 @@ def _common(sets: Sequence[Entities]) -> Entities:
 
 
 def _groups(nodes: Sequence[int], edges: Sequence[Edge]) -> list[tuple[Edge, ...]]:
-    """Patterns that share hidden variables together, every other pattern alone; in the order of the query."""
+    """Patterns with hidden variables, those that share some together; in the order of the query."""
     groups: list[tuple[set[int], list[Edge]]] = []
     for edge in dict.fromkeys(edges):
         hidden = {node for node in (edge[0], edge[2]) if nodes[node] == HIDDEN}
+        if not hidden:
+            continue
         members = [edge]
         for group in [group for group in groups if not group[0].isdisjoint(hidden)]:
             groups.remove(group)

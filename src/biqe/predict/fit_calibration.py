@@ -331,9 +331,9 @@ def fit_thresholds(scores: NDArray[np.floating], targets: NDArray[np.integer] | 
     held-out queries, -inf where they were not listed, and the queries' numbers of targets.
 
     With the scores of n such answers sorted, the threshold of coverage c is the k-th smallest, where k is
-    floor((1 - c)(n + 1)). For a further query of the same kind the missing answer then reaches it with probability c at least, however bad the
-    model is; a bad model pays with large sets. (Vovk et al. 2005, "Algorithmic Learning in a Random World". Where a
-    query misses several answers, this holds for one of them drawn at random.)
+    floor((1 - c)(n + 1)). For a further query of the same kind the missing answer then reaches it with probability c at
+    least, however bad the model is; a bad model pays with large sets. (Vovk et al. 2005, "Algorithmic Learning in a
+    Random World". Where a query misses several answers, this holds for one of them drawn at random.)
     """
     scores = np.asarray(scores, np.float64)
     group_of = np.minimum(np.asarray(targets, np.int64), MOST_TARGETS)

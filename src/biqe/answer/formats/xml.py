@@ -19,7 +19,7 @@ def write(result: Result, view: View) -> str:
         return "\n".join([*lines, "</head>", f"<boolean>{str(table.holds).lower()}</boolean>", "</sparql>"]) + "\n"
     lines += [f'<variable name="{name}"/>' for name in table.variables]
     lines += ["</head>", "<results>"]
-    break_ = "" if table.compact else "\n"
+    break_ = "\n" if table.spread else ""
     for row in table.rows:
         pairs = zip(table.variables, row, strict=True)
         cells = [f'<binding name="{name}">{_element(cell)}</binding>' for name, cell in pairs if cell is not None]
