@@ -35,7 +35,6 @@ from typing import Any
 import numpy as np
 import torch
 from biqe.answer.evidence import EvidenceFinder
-from biqe.answer.predicted import Predictor
 from numpy.typing import NDArray
 
 import biqe
@@ -49,6 +48,7 @@ from biqe.graph.read import read_graph
 from biqe.knowledge_base import KnowledgeBase
 from biqe.models import store
 from biqe.models.biqe import BiQE, Config
+from biqe.predict.predictor import Predictor
 from biqe.query.bind import bind
 from biqe.query.queryset import QuerySet
 from biqe.query.sparql import parse

@@ -28,8 +28,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from biqe.answer.joint import Joint, ways
-from biqe.answer.predicted import Predictor
 from numpy.typing import NDArray
 
 from biqe.evaluate.benchmark_result import tell
@@ -43,6 +41,9 @@ from biqe.knowledge_base import open as open_knowledge_base
 from biqe.mine import folder as set_folder
 from biqe.mine.online import epoch_queries
 from biqe.models import store
+from biqe.predict.config import Joint
+from biqe.predict.joint import ways
+from biqe.predict.predictor import Predictor
 from biqe.query.queryset import QuerySet
 
 

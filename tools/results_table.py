@@ -23,8 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from biqe.answer.calibration import FORMAT as CALIBRATION
-
+from biqe.predict.calibration import FORMAT as CALIBRATION
 from biqe.reproduce import layout
 from biqe.reproduce import view as tables
 from biqe.reproduce.result import FORMAT as TABLE_RESULT

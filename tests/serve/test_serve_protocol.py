@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biqe.answer.formats import patterns
+from biqe.answer.result import patterns
 from biqe.errors import RequestRefused
 from biqe.serve.negotiate import choose
 from biqe.serve.results import ROWS, TRIPLES

@@ -331,9 +331,8 @@ class EvidenceSearch:
                 likely = np.argpartition(-bounds, COMPARED - 1)[:COMPARED] if count > COMPARED else np.arange(count)
                 pool = np.union1d(pool, likely[bounds[likely] > -np.inf])
         if len(pool) == 0:
-            pool = self._proposed(about, node, state.nodes, mask, links)
-        if len(pool) == 0:
-            return [(self._skipped(node), state.bound)], 0.0
+            proposed = self._proposed(about, node, state.nodes, mask, links).tolist() or [self._skipped(node)]
+            return [(entity, state.bound) for entity in proposed], state.bound
         own_bounds = np.zeros(len(pool)) if bounds is None else bounds[pool]
         held = np.zeros(len(pool))
         for near in begin:
@@ -516,16 +515,12 @@ class EvidenceSearch:
         alone = [(edge,) for edge in self._edges if not any(edge in edges for edges in self._groups)]
         for edges in [*self._groups, *alone]:
             hidden = {n for edge in edges for n in (edge[0], edge[2]) if self.query.nodes[n] == HIDDEN}
-            from_constants = tuple(edge for edge in edges if nodes[edge[0]] >= 0 or nodes[edge[2]] >= 0)
+            from_constants = [edge for edge in edges if nodes[edge[0]] >= 0 or nodes[edge[2]] >= 0]
             fillings = [nodes]
             if len(hidden) == 1 and from_constants:
                 (node,) = hidden
-                usable = [edge for edge in from_constants if node in (edge[0], edge[2])]
-                common = _common([self._neighbours(edge, node, nodes) for edge in usable]) if usable else []
-                for entity in list(common)[:SUBJECTS]:
-                    filled = list(nodes)
-                    filled[node] = int(entity)
-                    fillings.append(filled)
+                common = _common([self._neighbours(edge, node, nodes) for edge in from_constants])
+                fillings += [[*nodes[:node], entity, *nodes[node + 1 :]] for entity in common[:SUBJECTS].tolist()]
             for filled in fillings:
                 links = (self.fill(edge, filled) for edge in edges)
                 found += [(link.subject, link.relation) for link in links if link.subject >= 0 and not link.is_closed]

@@ -134,6 +134,7 @@ def list_rows(
         excluded = [TrueTuples(known, query) for query, _ in block]
         found = decode_many(predictor, [query for query, _ in block], excluded, count=max(top, LISTED), joint=joint)
         for number, ((query, gold), out, ranked) in enumerate(zip(block, excluded, found, strict=True), first):
+            assert ranked.scores is not None
             row = np.array([gold], np.int32)
             place = np.flatnonzero((ranked.entities == row).all(axis=1))
             targets.append(len(query.targets))

@@ -55,10 +55,10 @@ def of_rows(
     ``targets`` is the query's number of targets, ``known`` the number of its rows that the graph holds, which are not
     in the list.
     """
-    scores = np.asarray(scores, np.float64)
-    if calibration is None or len(scores) == 0:
-        return np.minimum(np.exp(scores), 1.0)  # rounding in single precision may carry a share a little over 1
-    return calibration.probabilities_of(scores, targets=targets, known=known)
+    shares = np.asarray(scores, np.float64)
+    if calibration is None or len(shares) == 0:
+        return np.minimum(np.exp(shares), 1.0)  # rounding in single precision may carry a share a little over 1
+    return calibration.probabilities_of(shares, targets=targets, known=known)
 
 
 def of_facts(chances: Iterable[float]) -> float:

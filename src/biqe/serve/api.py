@@ -89,7 +89,7 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
             found = TermTable(
                 question.query,
                 table.variables,
-                table.rows,
+                tuple(table.rows),  # type: ignore[arg-type]  # all are terms
                 known,
                 table.holds,
                 table.complete,

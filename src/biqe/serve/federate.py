@@ -288,7 +288,7 @@ def _values(answers: Answers | TermTable, extra: dict[str, str]) -> str:
         return " " if table.holds else "FILTER(false)"
     own = table.variables[: len(table.variables) - len(wanted)]
     head = " ".join(f"?{name}" for name in [*own, *(extra[name] for name in wanted)])
-    lines = [f"({' '.join(map(_written, row))})" for row in table.rows]
+    lines = [f"({' '.join(map(_written, row))})" for row in table.rows]  # type: ignore[arg-type]  # all are terms
     return f"VALUES ({head}) {{ {' '.join(lines)} }}"
 
 

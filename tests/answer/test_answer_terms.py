@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biqe.answer.result import Answers
+from biqe.answer.answers import Answers
 from biqe.answer.terms import TermTable
 from biqe.errors import BiqeError, InvalidOption, SparqlSyntax
 from biqe.exact.store import ExactStore, Term, iri_of, name_of, node_of

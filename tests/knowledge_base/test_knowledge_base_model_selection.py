@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from biqe.answer.choose import FILE, Selection, read_selection, select, write_selection
 
 from biqe.errors import EmptyResult, InvalidOption, UnreadableFile
+from biqe.knowledge_base.model_selection import FILE, Selection, read_selection, select, write_selection
 
 
 def summary(value: float) -> dict:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import product
-
 import numpy as np
 import pytest
-from biqe.answer.combine import AskConfig
-from biqe.answer.evidence import EvidenceFinder
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from biqe.answer.config import AskConfig
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.exact.answers import tuples
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
@@ -91,15 +87,9 @@ def test_missing_links(toy, stored, query, seed):
         ]
         assert all(link in stored for link in ids[0]), "what is called held is in the graph"
         assert not any(link in stored for link in ids[1]), "what is called missing is not"
-        nodes = dict(enumerate(query.nodes))
-        held, missing = answers.id_links(row)
-        if row.status == "predicted":
-            nodes |= answers.rows.evidence[row.number - answers.known_count].filled
-            links = {(nodes[subject], relation, nodes[object_]) for subject, relation, object_ in query.edges}
-            assert links == {*held, *missing}, "each pattern is one or the other"
-            patterns = [(nodes[subject], relation, nodes[object_]) for subject, relation, object_ in set(query.edges)]
-            count = sum(link in missing for link in patterns)
-            assert count == toy.best_evidence(graph, query, row.ids), "as few as possible are missing"
+        nodes, held, missing = row.evidence.nodes, row.evidence.held, row.evidence.missing
+        links = {(nodes[subject], relation, nodes[object_]) for subject, relation, object_ in query.edges}
+        assert links == {*held, *missing}, "each pattern is one or the other"
         assert len({*held, *missing}) == len(held) + len(missing), "each link is listed once"
         for link, (subject, relation, object_) in zip(row.missing, ids[1], strict=True):
             share = model.weights[relation, subject, object_] / model.weights[relation, subject].sum()
@@ -126,7 +116,7 @@ def test_known_rows_beyond_the_cap_never_turn_into_predictions(toy, stored, quer
     graph = toy.graph_of(stored, ENTITIES, RELATIONS)
     model = toy.random_model(3, ENTITIES, RELATIONS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("biqe.answer.combine.KNOWN_ROWS", cap)
+        patch.setattr("biqe.answer.execute.KNOWN_ROWS", cap)
         answers = toy.ask(graph, query, model, top=10)
     everything = set(map(tuple, tuples(graph, query).tolist()))
     assert answers.known_count <= cap
@@ -186,9 +176,6 @@ def test_a_hidden_variable_that_nothing_fills_is_what_the_model_finds_likely(toy
     h = int((shares[0, 0] * shares[1, :, best]).argmax())
     assert [str(link) for link in row.missing] == [f"e0 r0 e{h}", f"e{h} r1 {row.x}"]
     assert [link.probability for link in row.missing] == pytest.approx([shares[0, 0, h], shares[1, h, best]], rel=1e-4)
-    # Nobody says what it is where no model is asked about links.
-    graph = toy.graph_of([], 4, 2)
-    assert EvidenceFinder(graph, query).evidence([2]).missing == ((0, 0, -2), (-2, 1, 2))
 
 
 def test_a_leaf_that_nothing_fills_costs_no_call_of_its_own(toy):
@@ -206,47 +193,6 @@ def test_a_leaf_that_nothing_fills_costs_no_call_of_its_own(toy):
         if x != 1:
             assert links["r1"].object == f"e{shares[1, x].argmax()}"
             assert links["r1"].probability == pytest.approx(shares[1, x].max(), rel=1e-4)
-
-
-def test_a_triple_that_several_patterns_need_is_missing_once(toy):
-    graph = toy.graph_of([], 3, 1)
-    query = BoundQuery((TARGET,) * 3, ((0, 0, 1), (1, 0, 2), (2, 0, 0)), (0, 1, 2), ("a", "b", "c"))
-    assert EvidenceFinder(graph, query).evidence([1, 1, 1]).missing == ((1, 0, 1),)
-    assert EvidenceFinder(graph, query).evidence([1, 1, 2]).missing == ((1, 0, 1), (1, 0, 2), (2, 0, 1))
-
-
-def test_inverse_relations_are_shown_as_the_graph_stores_them(toy):
-    graph = toy.graph_of([(1, 0, 0)], 3, 2)
-    query = BoundQuery((0, TARGET), ((0, 0 + 2, 1),), (1,), ("", "x"))
-    finder = EvidenceFinder(graph, query)
-    assert finder.evidence([1]).held == ((1, 0, 0),)
-    assert finder.evidence([2]).missing == ((2, 0, 0),)
-
-
-def test_many_hidden_patterns_are_not_searched_for_ever(toy, monkeypatch):
-    monkeypatch.setattr("biqe.exact.together.SEARCH", 5)
-    # A star of hidden patterns of which no two hold together.
-    size = 7
-    graph = toy.graph_of([(leaf, 0, leaf + size) for leaf in range(size)], 2 * size, 1)
-    nodes = (*range(size), HIDDEN, TARGET)
-    edges = (*((leaf, 0, size) for leaf in range(size)), (size, 0, size + 1))
-    query = BoundQuery(nodes, edges, (size + 1,), (*[""] * size, "h", "x"))
-    evidence = EvidenceFinder(graph, query).evidence([size])
-    assert len(evidence.held) == 1
-    assert len(evidence.missing) == size
-
-
-def test_each_group_is_worked_out_once(toy, monkeypatch):
-    graph = toy.graph_of([(0, 0, 1)], 4, 2)
-    query = BoundQuery((0, HIDDEN, TARGET), ((0, 0, 1), (0, 1, 2)), (2,), ("", "h", "x"))
-    finder = EvidenceFinder(graph, query)
-    calls = []
-    original = finder._ways
-    monkeypatch.setattr(finder, "_ways", lambda *args: calls.append(args) or original(*args))
-    finder.evidence([2])
-    assert len(calls) == 2
-    finder.evidence([3])
-    assert len(calls) == 3  # the pattern of the target again, that of the hidden variable not
 
 
 def test_a_query_that_the_model_refuses(toy, rivers):
@@ -269,7 +215,7 @@ def test_a_limit_that_known_rows_fill_costs_no_prediction(toy, rivers):
     ("options", "message"),
     [
         ({"mode": "all"}, "'mode' must be one of both, known, predicted. Got 'all'"),
-        ({"joint": "greedy"}, "'joint' must be one of beam, blended, linked, product, rescored. Got 'greedy'"),
+        ({"joint": "greedy"}, "'joint' must be one of links, beam, product. Got 'greedy'"),
         ({"top": -1}, "'top' must be at least 0. Got -1"),
         ({"width": 0}, "'width' must be at least 1. Got 0"),
         ({"coverage": 1.0}, r"'coverage' must be in \(0, 1\). Got 1.0"),
@@ -294,94 +240,3 @@ def test_marginals_are_the_models_own_and_say_what_is_known(toy, rivers):
             assert entry.probability == pytest.approx(expected, rel=1e-3)
     known = {entry.name for entry in answers.marginals["city"].best() if entry.status == "known"}
     assert known == {"Cologne", "Dresden"}
-
-
-def test_every_pair_of_constants(toy):
-    # Closed patterns among targets: x -r0-> y with both ends filled is one link, held or missing.
-    graph = toy.graph_of([(0, 0, 1)], 3, 1)
-    query = BoundQuery((TARGET, TARGET), ((0, 0, 1),), (0, 1), ("x", "y"))
-    finder = EvidenceFinder(graph, query)
-    for pair in product(range(3), repeat=2):
-        assert bool(finder.evidence(pair).missing) == (pair != (0, 1))
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10_000))
-def test_witnesses_of_one_hidden_variable_are_those_of_the_exact_engine(toy, seed):
-    rng = np.random.default_rng(seed)
-    graph = toy.graph_of(np.unique(rng.integers([6, 3, 6], size=(25, 3)), axis=0).tolist(), 6, 3)
-    # Node 0 is hidden; every pattern joins it to a constant, one way or the other, some by an inverse relation.
-    count = int(rng.integers(1, 4))
-    edges = [
-        ((0, r, n) if rng.random() < 0.5 else (n, r, 0))
-        for n, r in zip(range(1, count + 1), rng.integers(6, size=count).tolist(), strict=True)
-    ]
-    query = BoundQuery((HIDDEN, *rng.integers(6, size=count).tolist()), tuple(edges), ())
-    finder = EvidenceFinder(graph, query)
-    found = [nodes[0] for nodes in finder._witnesses(query.nodes, query.edges, 4)]
-    rows = tuples(graph, BoundQuery((TARGET, *query.nodes[1:]), query.edges, (0,)), limit=4)
-    assert found == rows[:, 0].tolist()
-
-
-def test_neighbours_are_remembered_by_the_end_that_is_asked_for(toy):
-    """0 -> 1 is all there is: from 0 one comes to 1, and nothing comes to 0."""
-    graph, edges = toy.graph_of([(0, 0, 1)], 3, 1), ((0, 0, 1),)
-    finder = EvidenceFinder(graph, BoundQuery((HIDDEN, HIDDEN, TARGET), (*edges, (1, 0, 2)), (2,)))
-    assert [nodes[:2] for nodes in finder._witnesses([0, -2, -3], edges, 9)] == [[0, 1]]
-    assert [nodes[:2] for nodes in finder._witnesses([-1, 0, -3], edges, 9)] == []
-    assert [nodes[:2] for nodes in finder._witnesses([-1, 1, -3], edges, 9)] == [[0, 1]]
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(0, 10_000))
-def test_evidence_that_was_found_is_what_would_be_found_anew(toy, seed):
-    # Two hidden variables between constants and a target, every candidate in their place.
-    rng = np.random.default_rng(seed)
-    graph = toy.graph_of(np.unique(rng.integers([4, 2, 4], size=(5, 3)), axis=0).tolist(), 4, 2)
-    edges = ((0, 0, 2), (2, 0, 3), (3, int(rng.integers(4)), 1), (2, int(rng.integers(4)), 1))
-    query = BoundQuery((int(rng.integers(4)), TARGET, HIDDEN, HIDDEN), edges, (1,))
-    finder = EvidenceFinder(graph, query)
-    for target in range(4):
-        for way in (way for ways in finder.alternatives([target]) for way in ways):
-            for node, candidate in [(0, query.nodes[0]), *((n, c) for n, cs in way.candidates.items() for c in cs)]:
-                nodes = [*way.nodes[:node], int(candidate), *way.nodes[node + 1 :]]
-                fresh = EvidenceFinder(graph, query)
-                assert finder.evidence_of(way.filled(nodes)) == fresh.evidence_of(way.filled(nodes))
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(0, 10_000))
-def test_as_few_patterns_as_possible_are_missing(toy, seed):
-    # Against every entity in the place of the hidden variable, one after the other.
-    rng = np.random.default_rng(seed)
-    triples = set(map(tuple, np.unique(rng.integers([5, 2, 5], size=(int(rng.integers(1, 12)), 3)), axis=0).tolist()))
-    graph = toy.graph_of(sorted(triples), 5, 2)
-    count = int(rng.integers(1, 4))
-    edges = tuple(
-        ((0, int(rng.integers(4)), n) if rng.random() < 0.5 else (n, int(rng.integers(4)), 0))
-        for n in range(1, count + 1)
-    )
-    values = rng.integers(5, size=count).tolist()
-    query = BoundQuery((HIDDEN, TARGET, *values[1:]), edges, (1,))
-    finder = EvidenceFinder(graph, query)
-    (alternatives,) = finder.alternatives(values[:1])
-    filled = [[finder.fill(edge, [entity, *values]) for edge in edges] for entity in range(5)]
-    held = [[link for link in links if tuple(link) in triples] for links in filled]
-    most = max(map(len, held))
-    assert {len(way.held) for way in alternatives} == {most}
-    if most == 0:
-        ((way,),) = [alternatives]
-        assert not any(link.is_closed for link in finder.evidence_of(way).missing)
-    elif most < count:
-        best = {
-            (frozenset(found), frozenset(links) - set(found))
-            for found, links in zip(held, filled, strict=True)
-            if len(found) == most
-        }
-        every = [
-            replace(way, nodes=(entity, *way.nodes[1:]))
-            for way in alternatives
-            for entity in (way.candidates[0].tolist() if way.nodes[0] < 0 else way.nodes[:1])
-        ]
-        found = [finder.evidence_of(way) for way in every]
-        assert {(frozenset(each.held), frozenset(each.missing)) for each in found} == best

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from biqe.answer.ranked import product
-from biqe.answer.top import Descent, top
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biqe.answer import top as room
+from biqe.predict import ranking as room
+from biqe.predict.ranking import Descent, Listed, product, top
 
 NONE = np.zeros((0, 2), np.int32)
 
@@ -17,7 +16,7 @@ NONE = np.zeros((0, 2), np.int32)
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(room, "BLOCK", 7)
-    monkeypatch.setattr(room, "_FIRST", 2)
+    monkeypatch.setattr(room, "FIRST", 2)
 
 
 def everything(scores):
@@ -60,7 +59,7 @@ def test_products_are_those_of_all_pairs(seed, count, injective):
     marginals = np.log(rng.dirichlet(np.ones(12), 2)).astype(np.float32)
     marginals[0, rng.integers(12)] = -np.inf
     known = np.unique(rng.integers(0, 12, (5, 2)).astype(np.int32), axis=0)
-    found = product(marginals, known, count=count, injective=injective)
+    found = product(marginals, Listed(known), count=count, injective=injective)
     left_out = set(map(tuple, known.tolist()))
     pairs = [
         (a, b)
@@ -70,12 +69,12 @@ def test_products_are_those_of_all_pairs(seed, count, injective):
     ]
     scores = np.array([float(marginals[0, a]) + float(marginals[1, b]) for a, b in pairs])
     best = np.sort(scores)[::-1][:count]
-    np.testing.assert_allclose(found.log_probabilities, best, atol=1e-6)
-    assert len(set(map(tuple, found.tuples.tolist()))) == min(count, len(pairs))
-    for (a, b), score in zip(found.tuples.tolist(), found.log_probabilities, strict=True):
+    np.testing.assert_allclose(found.scores, best, atol=1e-6)
+    assert len(set(map(tuple, found.entities.tolist()))) == min(count, len(pairs))
+    for (a, b), score in zip(found.entities.tolist(), found.scores, strict=True):
         assert (a, b) in pairs and abs(float(marginals[0, a]) + float(marginals[1, b]) - score) < 1e-6
 
 
 def test_nothing_to_rank():
-    assert len(product(np.full((2, 5), -np.inf, np.float32), NONE, count=3).tuples) == 0
-    assert product(np.zeros((2, 5), np.float32), NONE, count=3).tuples.tolist() == [[0, 0], [0, 1], [0, 2]]
+    assert len(product(np.full((2, 5), -np.inf, np.float32), Listed(NONE), count=3).entities) == 0
+    assert product(np.zeros((2, 5), np.float32), Listed(NONE), count=3).entities.tolist() == [[0, 0], [0, 1], [0, 2]]

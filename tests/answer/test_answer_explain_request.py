@@ -58,7 +58,7 @@ def test_rows_that_were_found_by_links_have_another_share_and_say_why(atlas):
     row = next(row for row in atlas.ask(text) if row.status == "predicted")
     why = atlas.explain(row, views=["counterfactual"])
     assert why.share == why.counterfactual.share != pytest.approx(row.probability, rel=0.01)
-    assert "found by linked" in why.baseline
+    assert "found by links" in why.baseline
 
 
 def test_the_missing_link_is_the_most_probable_one(atlas):

@@ -7,20 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from biqe.answer.calibrating import LISTED, ListedQueries, calibrate, list_rows, validation_questions
-from biqe.answer.calibration import Calibration, by_group, calibrated, fit, halves
-from biqe.answer.joint import Joint
-from biqe.answer.predicted import Predictor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import biqe
-from biqe.answer import calibration as fitting
 from biqe.answer import conformal
-from biqe.answer.config import JOINT
 from biqe.errors import EmptyResult, InvalidOption, UnreadableFile
 from biqe.evaluate.calibration import reliability
 from biqe.exact.answers import tuples
+from biqe.predict import calibration as fitting
+from biqe.predict.calibration import Calibration, by_group, calibrated, fit, halves
+from biqe.predict.config import JOINT, Joint
+from biqe.predict.fit_calibration import LISTED, ListedQueries, calibrate, list_rows, validation_questions
+from biqe.predict.predictor import Predictor
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.queryset import QuerySet
 
