@@ -11,15 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import biqe
-from biqe.answer import conformal
 from biqe.errors import EmptyResult, InvalidOption, UnreadableFile
 from biqe.evaluate.calibration import reliability
 from biqe.exact.answers import tuples
-from biqe.predict import calibration as fitting
-from biqe.predict.calibration import Calibration, by_group, calibrated, fit, halves
+from biqe.predict import calibration
+from biqe.predict.calibration import Calibration, Thresholds
 from biqe.predict.config import JOINT, Joint
-from biqe.predict.fit_calibration import LISTED, ListedQueries, calibrate, list_rows, validation_questions
+from biqe.predict.fit_calibration import (
+    LISTED,
+    ListedQueries,
+    by_group,
+    calibrate,
+    fit,
+    fit_thresholds,
+    halves,
+    in_set,
+    isotonic,
+    list_rows,
+    validation_questions,
+)
 from biqe.predict.predictor import Predictor
+from biqe.predict.probability import of_rows
 from biqe.query.bound import TARGET, BoundQuery
 from biqe.query.queryset import QuerySet
 
@@ -57,7 +69,7 @@ def test_probabilities_of_other_rows_are_what_they_say():
     scores, first, count, targets, true, chance = drawn(2, 20_000, **options)
     said = np.array(
         [
-            calibrated(np.array([best, score]), found, targets=int(size), known=int(number))[1]
+            of_rows(np.array([best, score]), found, targets=int(size), known=int(number))[1]
             for score, best, number, size in zip(scores, first, count, targets, strict=True)
         ]
     )
@@ -76,7 +88,7 @@ def test_the_order_of_rows_stays(scores, known, targets, seed):
     *columns, true, _ = drawn(seed, 400, slope=0.5, bias=(1.0, 0.0, -1.0))
     found = fit(*columns, true)
     ordered = np.sort(np.array(scores))[::-1]
-    said = calibrated(ordered, found, targets=targets, known=known)
+    said = of_rows(ordered, found, targets=targets, known=known)
     assert (np.diff(said) <= 1e-12).all()  # equal scores, in other lanes of the processor, differ by rounding
     assert ((said > 0) & (said < 1)).all()
 
@@ -85,7 +97,7 @@ def test_the_order_of_rows_stays(scores, known, targets, seed):
 def test_degenerate_rows_give_a_calibration_all_the_same(truth):
     scores = np.linspace(-5, 0, 100)
     found = fit(scores, np.zeros(100), np.zeros(100, int), np.ones(100, int), truth)
-    said = calibrated(scores[::-1], found, targets=1, known=0)
+    said = of_rows(scores[::-1], found, targets=1, known=0)
     assert abs(said.mean() - truth.mean()) < 0.05
     assert found.slope >= 0
 
@@ -95,12 +107,12 @@ def test_larger_shares_that_are_less_often_true_do_not_turn_the_list_round():
     true = np.random.default_rng(0).random(1000) < sigmoid(-scores - 2)
     found = fit(scores, np.zeros(1000), np.zeros(1000, int), np.ones(1000, int), true)
     assert found.slope == 0.0
-    assert np.ptp(calibrated(scores[::-1], found, targets=1, known=0)) == 0.0
+    assert np.ptp(of_rows(scores[::-1], found, targets=1, known=0)) == 0.0
 
 
 def test_without_calibration_probabilities_are_shares():
-    np.testing.assert_allclose(calibrated(np.log([0.5, 0.25]), None, targets=1, known=3), [0.5, 0.25])
-    assert calibrated(np.zeros(0), fit(*drawn(0, 100)[:5]), targets=1, known=0).shape == (0,)
+    np.testing.assert_allclose(of_rows(np.log([0.5, 0.25]), None, targets=1, known=3), [0.5, 0.25])
+    assert of_rows(np.zeros(0), fit(*drawn(0, 100)[:5]), targets=1, known=0).shape == (0,)
 
 
 def test_rows_that_do_not_fit_together_are_refused():
@@ -113,7 +125,7 @@ def test_rows_that_do_not_fit_together_are_refused():
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.1, 5)), min_size=1, max_size=7))
 def test_isotonic_is_the_nearest_that_never_falls(pairs):
     values, weights = (np.array(column) for column in zip(*pairs, strict=True))
-    found = fitting._isotonic(values, weights)
+    found = isotonic(values, weights)
     assert (np.diff(found) >= -1e-12).all()
     cost = weights @ (found - values) ** 2
     # The min-max formula of isotonic regression, by enumeration of all runs.
@@ -136,29 +148,29 @@ def folder(tmp_path):
 
 @pytest.fixture
 def some() -> Calibration:
-    sets = conformal.fit(np.array([-1.0, -2.0, -3.0, -np.inf]), np.array([1, 1, 1, 2]))
-    return replace(fit(*drawn(3, 500)[:5]), sets=sets, decode="rescored", top=7, report={"ece_after": {"all": 0.01}})
+    sets = fit_thresholds(np.array([-1.0, -2.0, -3.0, -np.inf]), np.array([1, 1, 1, 2]))
+    return replace(fit(*drawn(3, 500)[:5]), sets=sets, decode="product", top=7, report={"ece_after": {"all": 0.01}})
 
 
 def test_what_is_saved_is_loaded(folder, some):
-    assert fitting.load(folder) is None
-    place = fitting.save(some, folder)
+    assert calibration.load(folder) is None
+    place = calibration.save(some, folder)
     assert place == folder / "calibration.json"
-    assert fitting.load(folder) == some
+    assert calibration.load(folder) == some
     assert sorted(path.name for path in folder.iterdir()) == ["calibration.json", "manifest.json"]
 
 
 def test_a_calibration_belongs_to_its_weights(folder, some):
-    fitting.save(some, folder)
+    calibration.save(some, folder)
     (folder / "manifest.json").write_text('{"format": "biqe-model", "trained": {"step": 2}}')
     with pytest.raises(UnreadableFile, match="other weights") as caught:
-        fitting.load(folder)
+        calibration.load(folder)
     assert "biqe calibrate" in caught.value.hint
     for damage in (None, "[]", "{"):
         if damage is not None:
             (folder / "manifest.json").write_text(damage)
         with pytest.raises(UnreadableFile, match="not a model folder"):
-            fitting.save(some, folder if damage else folder / "elsewhere")
+            calibration.save(some, folder if damage else folder / "elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -180,10 +192,10 @@ def test_a_calibration_belongs_to_its_weights(folder, some):
     ],
 )
 def test_a_damaged_file_is_an_error_and_no_guess(folder, some, change):
-    place = fitting.save(some, folder)
+    place = calibration.save(some, folder)
     place.write_text(json.dumps({**json.loads(place.read_text()), **change}))
     with pytest.raises(UnreadableFile, match=r"calibration\.json") as caught:
-        fitting.load(folder)
+        calibration.load(folder)
     assert "delete" in caught.value.hint
 
 
@@ -197,7 +209,7 @@ def test_no_bytes_make_it_fail_otherwise(tmp_path_factory, junk):
     (folder / "manifest.json").write_text("{}")
     (folder / "calibration.json").write_bytes(junk)
     with pytest.raises(UnreadableFile):
-        fitting.load(folder)
+        calibration.load(folder)
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9])
@@ -207,23 +219,23 @@ def test_answer_sets_hold_what_they_state(coverage):
     held, repeats, n = 0.0, 400, 99
     for _ in range(repeats):
         scores = rng.normal(size=2 * n)
-        sets = conformal.fit(scores[:n], np.ones(n, int))
-        held += conformal.in_set(scores[n:], sets.threshold(coverage, 1)).mean() / repeats
+        sets = fit_thresholds(scores[:n], np.ones(n, int))
+        held += in_set(scores[n:], sets.threshold(coverage, 1)).mean() / repeats
     # Exactly c where (1 - c)(n + 1) is whole; 400 repeats leave a standard error below 0.004.
     assert abs(held - coverage) < 0.012
 
 
 def test_a_threshold_is_the_kth_smallest_score():
     scores = np.arange(1, 20, dtype=float)  # n + 1 = 20, so 10 of 100 are k = 2
-    sets = conformal.fit(scores, np.ones(19, int))
+    sets = fit_thresholds(scores, np.ones(19, int))
     assert sets.threshold(0.9, 1) == 2.0
     assert sets.threshold(0.895, 1) == 2.0  # rounded up to the next that is kept
-    assert conformal.in_set(scores, 2.0).sum() == 18
+    assert in_set(scores, 2.0).sum() == 18
 
 
 def test_coverage_that_cannot_be_stated_is_refused():
     scores = np.array([-np.inf] * 30 + [-1.0] * 70)
-    sets = conformal.fit(scores, np.ones(100, int))
+    sets = fit_thresholds(scores, np.ones(100, int))
     assert sets.threshold(0.6, 1) == -1.0
     with pytest.raises(InvalidOption, match=r"coverage of 0\.9") as caught:
         sets.threshold(0.9, 1)
@@ -232,13 +244,13 @@ def test_coverage_that_cannot_be_stated_is_refused():
         with pytest.raises(InvalidOption):
             sets.threshold(coverage, targets)
     with pytest.raises(InvalidOption, match="each query"):
-        conformal.fit(np.zeros(2), np.ones(3, int))
+        fit_thresholds(np.zeros(2), np.ones(3, int))
 
 
 def test_many_targets_share_a_group():
-    sets = conformal.fit(np.full(50, -2.0), np.array([3, 4, 5, 6, 7] * 10))
+    sets = fit_thresholds(np.full(50, -2.0), np.array([3, 4, 5, 6, 7] * 10))
     assert sets.threshold(0.5, 9) == -2.0
-    assert conformal.Thresholds.from_json(json.loads(json.dumps(sets.to_json()))) == sets
+    assert Thresholds.from_json(json.loads(json.dumps(sets.to_json()))) == sets
 
 
 CHAIN = BoundQuery((0, TARGET, TARGET), ((0, 0, 1), (1, 1, 2)), (1, 2))
@@ -369,7 +381,7 @@ def test_the_command_writes_what_asking_reads(run, capsys):
     assert "ECE before" in out
     assert max(map(len, out.splitlines())) <= 80
     assert "calibration.json" in err
-    found = fitting.load(run / "run" / "model")
+    found = calibration.load(run / "run" / "model")
     assert (found.decode, found.top) == ("product", 5)
     assert found.report["queries_fitted"] + found.report["queries_measured"] > 20
     assert (run / "run" / "model" / "calibration.svg").read_text().startswith("<svg")
@@ -403,7 +415,7 @@ def test_tuples_are_found_as_when_they_were_calibrated(run, capsys):
     ("options", "message"),
     [
         (["--split", "test"], "held out"),
-        (["--joint", "best"], "--joint must be one of beam, blended, linked, product, rescored"),
+        (["--joint", "best"], "--joint must be one of links, beam, product"),
         (["--out", "nowhere/at/all.svg"], "--out nowhere/at/all.svg cannot be written: there is no folder nowhere/at"),
         (["--out", "."], "--out . cannot be written: it is a folder"),
         (["--data", "x"], "--data is for benchmarks"),

@@ -311,10 +311,10 @@ def _curve(logits: NDArray[np.float64], truth: NDArray[np.float64]) -> tuple[tup
     shares = np.array([(truth[block].sum() + 0.5) / (len(block) + 1) for block in blocks])
     sizes = np.array([len(block) for block in blocks], np.float64)
     places = np.array([logits[block].mean() for block in blocks])
-    return tuple(places.tolist()), tuple(_isotonic(shares, sizes).tolist())
+    return tuple(places.tolist()), tuple(isotonic(shares, sizes).tolist())
 
 
-def _isotonic(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def isotonic(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """The non-decreasing sequence nearest to ``values`` in weighted squares: neighbours that fall are merged."""
     merged: list[list[float]] = []  # mean, weight, length
     for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
