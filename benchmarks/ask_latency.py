@@ -12,8 +12,8 @@ mask. It makes neither tuples nor missing links, and does not leave out what is 
 Queries are walks in the training graph, in five shapes, as many of each. Both take turns, query by query, so that a
 busy machine slows both alike; processor time is measured beside wall time, for on a busy machine only that says what
 was done. ``ratio`` is the alternative's median over ours. Stages are parse (text to names), bind (names to ids), known
-(rows that the graph holds), model (what the network does, encoding included), evidence (which links each row misses)
-and rest; medians, in processor time. In the end all questions are asked once more, and what the model multiplies is
+(rows that the graph holds), model (what the network does, encoding included) and rest, which has the search for the
+links that each row misses; medians, in processor time. In the end all questions are asked once more, and what the model multiplies is
 multiplied again by itself: how far an answer is from the machine's rate of matrix products. The last line is one JSON
 object.
 """
@@ -34,12 +34,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from biqe.answer.evidence import EvidenceFinder
 from numpy.typing import NDArray
 
 import biqe
 from biqe import knowledge_base
-from biqe.answer import combine
+from biqe.answer import execute
 from biqe.evaluate.benchmark_result import tell
 from biqe.evaluate.machine import machine
 from biqe.graph import folder
@@ -141,10 +140,8 @@ class Stages:
         for home, name, stage in (
             (knowledge_base, "parse_question", "parse"),
             (knowledge_base, "bind_question", "bind"),
-            (combine, "_known", "known"),
+            (execute, "_known", "known"),
             (Predictor, "log_probabilities", "model"),
-            (EvidenceFinder, "alternatives", "evidence"),
-            (EvidenceFinder, "links_ahead", "evidence"),
         ):
             setattr(home, name, self._timed(getattr(home, name), stage))
 

@@ -394,7 +394,7 @@ def test_targets_that_a_model_cannot_tell_apart_are_asked_one_by_one(world):
     question = asked(world.graph, text)
     found = select_rows(world.graph, question, Predictor(Single(world.model.weights)), AskConfig(top=100))
     one = chances(world, "SELECT ?x { ?x :r0 :e3 . ?y :r0 :e3 }")
-    for row, chance in zip(found.predicted.tolist(), found.probabilities, strict=True):
+    for row, chance in zip(found.predicted.tolist(), found.probabilities[found.known_count :], strict=True):
         assert chance == pytest.approx(one[row[0],] * one[row[1],], rel=1e-4)
     assert len(found.predicted) == SIZE**2 - 1
     said = "?x and ?y were asked for one by one and their probabilities multiplied, because factor cannot predict them"
@@ -440,7 +440,7 @@ def calibration():
 
 
 def test_probabilities_are_calibrated_and_keep_their_order(world, calibration):
-    from biqe.predict.calibration import calibrated
+    from biqe.predict.probability import of_rows
 
     text = "SELECT ?x ?y { ?x :r0 ?y }"
     question = asked(world.graph, text)
@@ -448,13 +448,14 @@ def test_probabilities_are_calibrated_and_keep_their_order(world, calibration):
     plain = select_rows(world.graph, question, Predictor(world.model), config)
     found = select_rows(world.graph, question, Predictor(world.model, calibration), config)
     assert found.predicted.tolist() == plain.predicted.tolist()
-    expected = calibrated(np.log(plain.probabilities), calibration, targets=2, known=len(plain.known))
-    np.testing.assert_allclose(found.probabilities, expected, rtol=1e-5)
-    least = float(np.median(found.probabilities))
+    expected = of_rows(np.log(plain.probabilities[plain.known_count :]), calibration, targets=2, known=len(plain.known))
+    chances = found.probabilities[found.known_count :]
+    np.testing.assert_allclose(chances, expected, rtol=1e-5)
+    least = float(np.median(chances))
     cut = select_rows(
         world.graph, question, Predictor(world.model, calibration), AskConfig(top=200, width=200, min_probability=least)
     )
-    assert len(cut.predicted) == int((found.probabilities >= least).sum())
+    assert len(cut.predicted) == int((chances >= least).sum())
 
 
 def test_a_missing_link_is_as_probable_as_the_row_of_its_own_question(world, calibration):
@@ -462,8 +463,9 @@ def test_a_missing_link_is_as_probable_as_the_row_of_its_own_question(world, cal
     predictor = Predictor(world.model, calibration)
     listed = select_rows(world.graph, asked(world.graph, "SELECT ?x { :e3 :r1 ?x }"), predictor, AskConfig(top=99))
     links = [(3, 1, int(row[0])) for row in listed.predicted]
-    np.testing.assert_allclose(predictor.link_probabilities(links, world.graph), listed.probabilities, rtol=1e-5)
-    for row, chance in zip(listed.predicted.tolist(), listed.probabilities, strict=True):
+    chances = listed.probabilities[listed.known_count :]
+    np.testing.assert_allclose(predictor.link_probabilities(links, world.graph), chances, rtol=1e-5)
+    for row, chance in zip(listed.predicted.tolist(), chances, strict=True):
         found = verdict(world.graph, asked(world.graph, f"ASK {{ :e3 :r1 :e{row[0]} }}"), predictor, AskConfig())
         assert found.probabilities[0] == pytest.approx(chance, rel=1e-5)
 
@@ -505,7 +507,7 @@ def test_a_question_of_one_link_is_asked_once(world):
     question = asked(world.graph, "SELECT ?x { :e3 :r1 ?x }")
     found = select_rows(world.graph, question, Predictor(model), AskConfig(top=99))
     assert model.calls == 1
-    for row, evidence in zip(found.predicted.tolist(), found.evidence, strict=True):
+    for row, evidence in zip(found.predicted.tolist(), found.evidence[found.known_count :], strict=True):
         (link,) = evidence.missing
         assert found.link_probabilities[link] == pytest.approx(share(world, (3, 1, row[0])), rel=1e-4)
 
@@ -525,7 +527,7 @@ REPEATING = [
 @pytest.mark.parametrize("text", REPEATING)
 @pytest.mark.parametrize("kept", [4_000_000, 2 * SIZE])
 def test_what_was_said_is_remembered_and_changes_nothing(world, monkeypatch, text, kept):
-    monkeypatch.setattr("biqe.answer.remembered.REMEMBERED", kept)
+    monkeypatch.setattr("biqe.predict.predictor.REMEMBERED", kept)
 
     def asked_of(model) -> tuple[Answers, list]:
         heard: list = []
@@ -538,7 +540,7 @@ def test_what_was_said_is_remembered_and_changes_nothing(world, monkeypatch, tex
     with_memory, heard = asked_of(world.toy.FactorModel(world.model.weights))
     if kept > 100:
         assert len(heard) == len(set(heard)), "a link was asked about twice"
-    monkeypatch.setattr("biqe.answer.execute.Remembering", lambda predictor, ahead: predictor)
+    monkeypatch.setattr(Predictor, "for_question", lambda self, ahead=(), *, shared=False: self)
     without, _ = asked_of(world.toy.FactorModel(world.model.weights))
     assert with_memory.predicted.tolist() == without.predicted.tolist()
     assert with_memory.probabilities == pytest.approx(without.probabilities, rel=1e-6)

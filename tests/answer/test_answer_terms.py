@@ -257,7 +257,7 @@ def test_a_count(kb):
 
 
 def test_known_and_expected_counts():
-    table = TermTable.of_count("SELECT", "n", 5, 1.7321, "factor", "toy", 0.25)
+    table = TermTable.of_count("SELECT", "n", 5, 1.7321, model="factor", source="toy", seconds=0.25)
     assert [(row.n, row.status, row.probability) for row in table] == [(5, "known", 1.0), (1.7321, "predicted", None)]
     assert table.write("table").splitlines() == [
         "toy: counted in the graph, and expected by factor, 0.25 s",
@@ -271,14 +271,14 @@ def test_known_and_expected_counts():
     for form, kind in STANDARD.items():
         rows = pyoxigraph.parse_query_results(table.write(form).encode(), format=kind)
         assert [(float(row["n"].value), row["status"].value) for row in rows] == [(5, "known"), (1.7321, "predicted")]
-    named_alike = TermTable.of_count("SELECT", "status", 5, 1.7321, "factor", "toy", 0.25)
+    named_alike = TermTable.of_count("SELECT", "status", 5, 1.7321, model="factor", source="toy", seconds=0.25)
     assert named_alike.write("tsv").splitlines()[0] == "?status\t?status_"
     # Where there is one kind only, there is nothing to tell apart.
-    assert TermTable.of_count("SELECT", "n", 5, None, None, "toy", 0.25).write("csv") == "n\r\n5\r\n"
+    assert TermTable.of_count("SELECT", "n", 5, None, source="toy", seconds=0.25).write("csv") == "n\r\n5\r\n"
 
 
 def test_rows_of_values_have_what_rows_of_entities_have(kb):
-    table = TermTable.of_count("SELECT", "n", 5, 1.7321, "factor", "toy", 0.25)
+    table = TermTable.of_count("SELECT", "n", 5, 1.7321, model="factor", source="toy", seconds=0.25)
     assert (table.known_count, table.predicted_count, dict(table.marginals)) == (1, 1, {})
     found = kb.ask("SELECT ?x (COUNT(*) AS ?n) { ?x :p ?y } GROUP BY ?x", mode="known")
     assert isinstance(found, TermTable) and len(found) > 1
@@ -417,12 +417,14 @@ def test_an_entity_without_a_label_has_no_empty_one():
 
 
 def test_what_there_is_to_know_about_a_count_is_in_the_table_and_in_json():
-    table = TermTable.of_count("SELECT", "n", 5, 1.7, "factor", "toy", 0.25, "best on 1p", "3 entities are newer")
+    table = TermTable.of_count(
+        "SELECT", "n", 5, 1.7, model="factor", source="toy", seconds=0.25, why="best on 1p", note="3 entities are newer"
+    )
     assert table.write("table").splitlines()[1:3] == ["model factor: best on 1p", "note: 3 entities are newer"]
     document = json.loads(table.write("json"))
     assert (document["why"], document["note"]) == ("best on 1p", "3 entities are newer")
     assert table.write("table").startswith("toy: counted in the graph, and expected by factor, ")
-    expected = TermTable.of_count("SELECT", "n", None, 1.7, "factor", "toy", 0.25)
+    expected = TermTable.of_count("SELECT", "n", None, 1.7, model="factor", source="toy", seconds=0.25)
     assert expected.write("table").startswith("toy: expected by factor, ")
 
 

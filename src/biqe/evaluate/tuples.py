@@ -176,7 +176,7 @@ def evaluate_tuples(
     excluded = [TrueTuples(complete, query, gold) for query, gold in zip(asked, golds, strict=True)]
     every = dict(ways)
     with at_rest(model):
-        if "linked" not in every and model.tuples(QuerySet.of(asked[:1]), 1) is not None:
+        if "links" not in every and model.tuples(QuerySet.of(asked[:1]), 1) is not None:
             every["own"] = own_way(model)
         total, done = len(every) * len(asked), 0
         ranks: dict[str, NDArray[np.float64]] = {}
