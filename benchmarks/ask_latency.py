@@ -13,9 +13,9 @@ Queries are walks in the training graph, in five shapes, as many of each. Both t
 busy machine slows both alike; processor time is measured beside wall time, for on a busy machine only that says what
 was done. ``ratio`` is the alternative's median over ours. Stages are parse (text to names), bind (names to ids), known
 (rows that the graph holds), model (what the network does, encoding included) and rest, which has the search for the
-links that each row misses; medians, in processor time. In the end all questions are asked once more, and what the model multiplies is
-multiplied again by itself: how far an answer is from the machine's rate of matrix products. The last line is one JSON
-object.
+links that each row misses; medians, in processor time. In the end all questions are asked once more, and what the model
+multiplies is multiplied again by itself: how far an answer is from the machine's rate of matrix products. The last line
+is one JSON object.
 """
 
 from __future__ import annotations

@@ -86,6 +86,14 @@ class UnsupportedQuery(BiqeError):
     """A query that a model cannot answer; the message is the model's own reason."""
 
 
+class RefusedByModel(UnsupportedQuery):
+    """A query that a model cannot read; ``reason`` is in the model's own words."""
+
+    def __init__(self, model: str, reason: str, hint: str) -> None:
+        super().__init__(f"{model} cannot predict this query: {reason}", hint=hint)
+        self.reason = reason
+
+
 class NotPredictableYet(UnsupportedQuery):
     """A query that names an entity or a relation which came to the graph after the model was trained."""
 

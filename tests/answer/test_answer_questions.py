@@ -401,7 +401,8 @@ def test_targets_that_a_model_cannot_tell_apart_are_asked_one_by_one(world):
     for pattern in ("{ ?x :r0 :e3 . ?y :r0 :e3 }", "{ { ?x :r0 :e3 . ?y :r0 :e3 } UNION { ?x :r0 :e3 . ?x :r1 ?y } }"):
         question = asked(world.graph, f"SELECT ?x ?y {pattern}")
         found = select_rows(world.graph, question, Predictor(Single(world.model.weights)), AskConfig(top=3))
-        answers = Answers(text, question.branches[0].query, world.graph, found, AskConfig(), "factor", told="and more")
+        query = question.branches[0].query
+        answers = Answers(text, query, world.graph, found, AskConfig(), "factor", remark="and more")
         assert answers.note == f"{said} together; and more" and f"note: {said}" in str(answers)
         assert answers.to_dict()["note"] == answers.note
     counted = count(
@@ -410,7 +411,7 @@ def test_targets_that_a_model_cannot_tell_apart_are_asked_one_by_one(world):
         Predictor(Single(world.model.weights)),
         AskConfig(),
     )
-    assert counted.remark == f"{said} together"
+    assert counted.note == f"{said} together"
     assert rows(world, text).note == ""
 
 

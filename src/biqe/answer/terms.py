@@ -114,6 +114,8 @@ class TermTable(ResultRows[TermRow]):
     why: str = ""
     note: str = ""
     """What to know about what a model expects, if anything."""
+    cut_status: bool = False
+    """Whether rows with another status were cut off, so that the status is still told."""
 
     @classmethod
     def of_store(cls, text: str, found: Solutions | bool, source: str, seconds: float) -> TermTable:
@@ -165,11 +167,17 @@ class TermTable(ResultRows[TermRow]):
         """The same with the first ``count`` rows."""
         if count is None or count >= len(self):
             return self
-        return replace(self, terms=self.terms[:count], statuses=self.statuses[:count], complete=False)
+        rows = self.terms[:count], self.statuses[:count]
+        return replace(self, terms=rows[0], statuses=rows[1], complete=False, cut_status=self._has_status)
+
+    @property
+    def _has_status(self) -> bool:
+        """Whether the status is a column: unless all rows are known."""
+        return self.cut_status or PREDICTED in self.statuses
 
     def as_table(self) -> ResultTable:
         """The rows, with their status as one more column unless all are known."""
-        if PREDICTED not in self.statuses:
+        if not self._has_status:
             return ResultTable(self.variables, self.terms, self.holds, complete=self.complete)
         rows: list[tuple[Cell, ...]] = [(*row, status) for row, status in zip(self.terms, self.statuses, strict=True)]
         return ResultTable((*self.variables, extra_columns(self.variables)[0]), rows, complete=self.complete)
@@ -180,12 +188,12 @@ class TermTable(ResultRows[TermRow]):
         if self.holds is not None:
             return TextTable(head)
         most = TABLE_ROWS if view.known_rows is None else view.known_rows
-        statuses = [[status] if PREDICTED in self.statuses else [] for status in self.statuses]
+        statuses = [[status] if self._has_status else [] for status in self.statuses]
         rows = [
             TextRow(["" if term is None else shown(term) for term in row] + status)
             for row, status in zip(self.terms[:most], statuses, strict=False)
         ]
-        columns = [f"?{name}" for name in self.variables] + (["status"] if PREDICTED in self.statuses else [])
+        columns = [f"?{name}" for name in self.variables] + (["status"] if self._has_status else [])
         left_out = f"… and {len(self) - most:,} more rows" if len(self) > most else ""
         return TextTable(head, columns, rows, left_out, len(rows))
 

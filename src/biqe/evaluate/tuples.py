@@ -149,7 +149,7 @@ def evaluate_tuples(
     progress: Progress | None = None,
 ) -> TupleReport:
     """Ranks of the gold tuples of ``queries`` with two targets or more, by each of ``ways``; differences are against
-    the first of them. A model that ranks tuples by itself is added as ``own``, unless ``linked``, which asks it, is one
+    the first of them. A model that ranks tuples by itself is added as ``own``, unless ``links``, which asks it, is one
     of the ways.
 
     ``complete`` says which tuples are true. Queries that the model does not support, or without a gold tuple or with

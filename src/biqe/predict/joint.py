@@ -109,7 +109,8 @@ def _drive(predictor: Predictor, decodings: Sequence[Decoding]) -> list[Rows]:
                 asked.append((number, next(decodings[number]) if reply is None else decodings[number].send(reply)))
             except StopIteration as stop:
                 done[number] = stop.value
-        found = iter(ask(predictor, [question for _, questions in asked for question in questions]))
+        every = [question for _, questions in asked for question in questions]
+        found = iter(ask(predictor, every) if every else ())
         replies = {number: [next(found) for _ in questions] for number, questions in asked}
     return [done[number] for number in range(len(decodings))]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.errors import TooManyPaths, UnsupportedQuery
+from biqe.errors import RefusedByModel, TooManyPaths, UnsupportedQuery
 from biqe.graph.knowledge_graph import Graph
 from biqe.predict import probability
 from biqe.predict.calibration import Calibration
@@ -33,15 +33,6 @@ SCORES_AT_ONCE = 32_000_000
 """Scores that one model call may return (128 MB of float32); more queries than that go in several calls."""
 REMEMBERED = 4_000_000
 """Scores of single links that are kept while one question is answered (16 MB)."""
-
-
-class RefusedByModel(UnsupportedQuery):
-    """A query that a model cannot read."""
-
-    def __init__(self, model: str, reason: str, hint: str) -> None:
-        super().__init__(f"{model} cannot predict this query: {reason}", hint=hint)
-        self.reason = reason
-        """The model's own words."""
 
 
 class Predictor:
@@ -170,11 +161,18 @@ class Predictor:
     def _computed(self, prepared: Sequence[BoundQuery]) -> Scores:
         import torch  # here, because known answers do without it
 
-        from biqe.evaluate.scoring import as_array, at_rest
-
+        # Where a model keeps buffers, inference mode would make them useless for training.
         is_training = getattr(self.model, "training", False)
-        with at_rest(self.model) if is_training else torch.inference_mode():
-            scores = as_array(self.model.scores(self.model.encoder(QuerySet.of(prepared))))
+        if is_training:
+            self.model.eval()
+        try:
+            with torch.no_grad() if is_training else torch.inference_mode():
+                found = self.model.scores(self.model.encoder(QuerySet.of(prepared)))
+        finally:
+            if is_training:
+                self.model.train()
+        # numpy has no type for bfloat16
+        scores = (found if found.dtype == torch.float64 else found.float()).cpu().numpy()
         order = selected_rows(prepared)
         return scores if order == list(range(len(order))) else scores[order]
 
