@@ -43,6 +43,8 @@ SUBJECTS = 6
 constant's link and one target of the question that makes eight rows, which one product with the entity table takes."""
 COMPARED = 8
 """Entities of one hidden variable that are compared by their real products, where this needs no further question."""
+LIKELY = 64
+"""Entities with the best bounds that are sorted."""
 WORTHWHILE = math.log(10)
 """How much better the bound of an entity must be to ask about links from it that nothing stored speaks for: such links
 are rarely more probable than a tenth."""
@@ -311,15 +313,7 @@ class EvidenceSearch:
         count = self.graph.entity_count
         if links.predictor is None:
             return self._by_stored(about, stored, node, state, mask)
-        bounds = np.zeros(count) if into or count <= COMPARED else None
-        for edge in into:
-            assert bounds is not None
-            scores = links.scores.get((state.nodes[edge[0]], edge[1]))
-            own = np.full(count, IMPOSSIBLE) if scores is None else np.minimum(scores, 0.0).astype(np.float64)
-            own[self._neighbours(edge, node, state.nodes)] = 0.0
-            bounds += own
-        if bounds is not None and mask is not None:
-            bounds[~mask] = -np.inf
+        bounds, likely = self._bounds(into, node, state.nodes, mask, links)
         pool = np.unique(np.concatenate([*stored, np.zeros(0, np.int32)]))
         pool = pool if mask is None else pool[mask[pool]]
         begin = [near for edge, near in zip(about, stored, strict=True) if edge[0] == node]
@@ -328,8 +322,7 @@ class EvidenceSearch:
             settled = settled if mask is None else settled[mask[settled]]
             # Entities outside of the pool matter only where one of them has a better bound than those inside.
             if not is_last or len(settled) == 0 or bounds.max() > bounds[settled].max():
-                likely = np.argpartition(-bounds, COMPARED - 1)[:COMPARED] if count > COMPARED else np.arange(count)
-                pool = np.union1d(pool, likely[bounds[likely] > -np.inf])
+                pool = np.union1d(pool, likely[:COMPARED])
         if len(pool) == 0:
             proposed = self._proposed(about, node, state.nodes, mask, links).tolist() or [self._skipped(node)]
             return [(entity, state.bound) for entity in proposed], state.bound
@@ -343,11 +336,11 @@ class EvidenceSearch:
         # With one variable left, the product of a sure entity is its bound: what has no better bound cannot win.
         least = own_bounds[sure[0]] if len(sure) and is_last else -np.inf
         unsure = unsure[own_bounds[unsure] > least]
+        asked = unsure
         if count > COMPARED:
             speaks = np.isin(pool[unsure], np.concatenate(stored))
-            asked = unsure[(own_bounds[unsure] > least + WORTHWHILE) | speaks][:SUBJECTS]
-        else:
-            asked = unsure
+            reached = 0.0 if speaks.any() and len(sure) == 0 else least
+            asked = unsure[(own_bounds[unsure] > reached + WORTHWHILE) | speaks][:SUBJECTS]
         # Calibration may change the order of products of several links, but not that of single ones.
         compared = 1 if is_last and (len(into) < 2 or links.predictor.calibration is None) else COMPARED
         chosen = np.concatenate([sure[:compared], asked])
@@ -355,11 +348,40 @@ class EvidenceSearch:
         if bounds is None:
             others = np.append(others, 0.0) if len(pool) < (count if mask is None else mask.sum()) else others
         else:
-            bounds[pool] = -np.inf
-            others = np.append(others, bounds.max())
+            outside = likely[~np.isin(likely, pool)]
+            if len(outside) or len(likely) == LIKELY:
+                others = np.append(others, bounds[outside[0] if len(outside) else likely[-1]])
         overlooked = float(others.max(initial=-np.inf))
         pairs = zip(pool[chosen].tolist(), (state.bound + own_bounds[chosen]).tolist(), strict=True)
         return list(pairs), -np.inf if overlooked <= least else state.bound + overlooked
+
+    def _bounds(
+        self,
+        into: list[Edge],
+        node: int,
+        nodes: Sequence[int],
+        mask: NDArray[np.bool_] | None,
+        links: _Links,
+    ) -> tuple[NDArray[np.float32] | None, NDArray[np.int64]]:
+        """(E,) sums of the log-probabilities of the links into a variable, 0 for stored ones; and the entities with the
+        largest sums, best first. None where no link leads into it, unless all entities are few."""
+        count = self.graph.entity_count
+        if not into and count > COMPARED:
+            return None, np.zeros(0, np.int64)
+        key = (node, *((nodes[edge[0]], edge[1]) for edge in into))
+        if key not in links.bounds:
+            bounds = np.zeros(count, np.float32)
+            for edge in into:
+                scores = links.scores.get((nodes[edge[0]], edge[1]))
+                own = np.full(count, IMPOSSIBLE, np.float32) if scores is None else np.minimum(scores, 0.0)
+                own[self._neighbours(edge, node, nodes)] = 0.0
+                bounds += own
+            if mask is not None:
+                bounds[~mask] = -np.inf
+            likely = np.argpartition(-bounds, LIKELY)[:LIKELY] if count > LIKELY else np.arange(count)
+            likely = likely[np.argsort(-bounds[likely], kind="stable")]
+            links.bounds[key] = bounds, likely[bounds[likely] > -np.inf]
+        return links.bounds[key]
 
     def _by_stored(
         self,
@@ -429,8 +451,8 @@ class EvidenceSearch:
         if len(task.hidden) < 2 or (self._is_small(task) and links.predictor is not None):
             return
         subsets, are_all = largest(task.edges, lambda edges: self._has_match(state.nodes, edges))
-        if not are_all:
-            task.overlooked = 0.0
+        if links.predictor is not None or not are_all:
+            task.overlooked = 0.0  # assignments that keep fewer patterns stored are not searched
         seeds = [seed for held in subsets if held for seed in self._seeds(task, state.nodes, held, links)]
         task.states = seeds or [state]
 
@@ -535,6 +557,8 @@ class _Links:
         self.graph = graph
         self.scores: dict[LinkKey, NDArray[np.float32]] = {}
         """(E,) log-probabilities of the objects of links; of those that were asked for last."""
+        self.bounds: dict[object, tuple[NDArray[np.float32], NDArray[np.int64]]] = {}
+        """Sums of scores by variable and by the links into it; of those that were asked for last."""
         self._said: dict[IdLink, float] = {}
         self._targets: dict[BoundQuery, NDArray[np.float32] | None] = {}
 
@@ -543,7 +567,7 @@ class _Links:
         wanted = list(dict.fromkeys(keys))
         kept = {key: self.scores[key] for key in wanted if key in self.scores}
         new = [key for key in wanted if key not in kept]
-        self.scores = kept
+        self.scores, self.bounds = kept, {}
         if self.predictor is not None and new:
             self._try(lambda predictor: self.scores.update(predictor.link_scores(new)))
 
