@@ -12,10 +12,10 @@ mask. It makes neither tuples nor missing links, and does not leave out what is 
 Queries are walks in the training graph, in five shapes, as many of each. Both take turns, query by query, so that a
 busy machine slows both alike; processor time is measured beside wall time, for on a busy machine only that says what
 was done. ``ratio`` is the alternative's median over ours. Stages are parse (text to names), bind (names to ids), known
-(rows that the graph holds), model (what the network does, encoding included), evidence (which links each row misses)
-and rest; medians, in processor time. In the end all questions are asked once more, and what the model multiplies is
-multiplied again by itself: how far an answer is from the machine's rate of matrix products. The last line is one JSON
-object.
+(rows that the graph holds), model (what the network does, encoding included) and rest, which has the search for the
+links that each row misses; medians, in processor time. In the end all questions are asked once more, and what the model
+multiplies is multiplied again by itself: how far an answer is from the machine's rate of matrix products. The last line
+is one JSON object.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ from numpy.typing import NDArray
 
 import biqe
 from biqe import knowledge_base
-from biqe.answer import combine
-from biqe.answer.evidence import EvidenceFinder
-from biqe.answer.predicted import Predictor
+from biqe.answer import execute
 from biqe.evaluate.machine import machine, write_result
 from biqe.graph import folder
 from biqe.graph.knowledge_graph import Graph, Splits
@@ -48,6 +46,7 @@ from biqe.graph.read import read_graph
 from biqe.knowledge_base import KnowledgeBase
 from biqe.models import store
 from biqe.models.biqe import BiQE, Config
+from biqe.predict.predictor import Predictor
 from biqe.query.bind import bind
 from biqe.query.queryset import QuerySet
 from biqe.query.sparql import parse
@@ -140,10 +139,8 @@ class Stages:
         for home, name, stage in (
             (knowledge_base, "parse_question", "parse"),
             (knowledge_base, "bind_question", "bind"),
-            (combine, "_known", "known"),
+            (execute, "_known", "known"),
             (Predictor, "log_probabilities", "model"),
-            (EvidenceFinder, "alternatives", "evidence"),
-            (EvidenceFinder, "links_ahead", "evidence"),
         ):
             setattr(home, name, self._timed(getattr(home, name), stage))
 

@@ -6,11 +6,10 @@
     python benchmarks/joint_tuples.py --run runs/fb --some-missing 1000                  # DAGs known in part
     python benchmarks/joint_tuples.py ... --out joint-tuples-2.json  # the result as a file, too
 
-product multiplies the targets' own distributions; beam fills one target after the other; blended does so, too, and goes
-by the product as much as by what the filled query says; linked goes by the links that a model has inside, and by its
-distributions; rescored ranks what product and beam find by several ways to write the joint probability; own is what the
-model's own ``tuples`` gives, where it has that; cqd, with ``--cqd RUN``, are those of another model, by CQD's search,
-as published and (cqd, known) with links that the training triples hold counted as true, as linked does.
+product multiplies the targets' own distributions; beam fills one target after the other; links searches over the links
+that a model has inside, and goes by its distributions as well; own is what the model's own ``tuples`` gives, where it
+has that; cqd, with ``--cqd RUN``, are those of another model, by CQD's search, as published and (cqd, known) with links
+that the training triples hold counted as true, as links does.
 Tuples that are true in the complete graph are left out of all lists, except the gold one. Differences are to product,
 with the interval that 95 of 100 draws of queries fall into.
 
@@ -30,8 +29,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from biqe.answer.joint import Joint, ways
-from biqe.answer.predicted import Predictor
 from biqe.evaluate.machine import machine, write_result
 from biqe.evaluate.metrics import METRICS
 from biqe.evaluate.scoring import sample
@@ -43,6 +40,9 @@ from biqe.mine import folder as set_folder
 from biqe.mine.online import epoch_queries
 from biqe.models import store
 from biqe.models._contract import use_graph
+from biqe.predict.config import Joint
+from biqe.predict.joint import ways
+from biqe.predict.predictor import Predictor
 from biqe.query.queryset import QuerySet
 
 
@@ -96,12 +96,9 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="queries, sampled")
     parser.add_argument("--count", type=int, default=50, help="tuples of each way")
     parser.add_argument("--width", type=int, default=Joint().width, help="of the beam")
-    parser.add_argument("--context", default=Joint().context, help="what the model is asked again: whole or rest")
-    parser.add_argument(
-        "--ways", default="product,beam,blended,linked,rescored", help="in this order; the first is the baseline"
-    )
+    parser.add_argument("--ways", default="product,beam,links", help="in this order; the first is the baseline")
     parser.add_argument("--cqd", type=Path, help="run or model folder of cqd on the same graph, to stand beside")
-    parser.add_argument("--known", choices=("one", "off"), help="whether known links are sure for linked; its own way")
+    parser.add_argument("--known", choices=("one", "off"), help="whether known links are sure for links; its own way")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--out", type=Path, help="file for the result, such as joint-tuples.json")
@@ -125,7 +122,7 @@ def main() -> None:
     if arguments.known:
         loaded = dataclasses.replace(loaded, model=loaded.model.solving(known=arguments.known))
     use_graph(loaded.model, base.splits["train"])
-    joint = Joint(width=arguments.width, context=arguments.context)
+    joint = Joint(width=arguments.width)
     chosen = ways(Predictor(loaded.model), joint)
     compared = {name: chosen[name] for name in arguments.ways.split(",")}
     if arguments.cqd:
@@ -151,7 +148,6 @@ def main() -> None:
         "targets": arguments.targets,
         "limit": arguments.limit,
         "width": arguments.width,
-        "context": joint.context,
         "cqd": None if arguments.cqd is None else str(arguments.cqd),
         "seed": arguments.seed,
     }

@@ -9,6 +9,7 @@
     ├── SparqlSyntax            query text outside the language, or outside the supported subset
     ├── TooManyPaths            a query whose root-to-leaf paths exceed the cap
     ├── UnsupportedQuery        a query that a model cannot answer, with its reason
+    │   ├── RefusedByModel      in the model's own words
     │   └── NotPredictableYet   because it names what is newer than the model
     ├── VocabularyMismatch      a model, a query set or a run used with another graph
     ├── EmptyResult             nothing left to work on (no triple, no query, no split)
@@ -84,6 +85,14 @@ class TooManyPaths(BiqeError):
 
 class UnsupportedQuery(BiqeError):
     """A query that a model cannot answer; the message is the model's own reason."""
+
+
+class RefusedByModel(UnsupportedQuery):
+    """A query that a model cannot read; ``reason`` is in the model's own words."""
+
+    def __init__(self, model: str, reason: str, hint: str) -> None:
+        super().__init__(f"{model} cannot predict this query: {reason}", hint=hint)
+        self.reason = reason
 
 
 class NotPredictableYet(UnsupportedQuery):

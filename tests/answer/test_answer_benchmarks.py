@@ -83,14 +83,14 @@ def test_whole_tuples_with_known_links_sure_and_not_beside_cqd_both_ways(bench, 
     model.start_from(links)
     for name, made in (("model", model), ("cqd", links)):
         store.save(made, tmp_path / name, vocabulary=base.vocabulary, graph_fingerprint=base.splits.fingerprint)
-    options = ("--run", tmp_path / "model", "--graph", run / "kg", "--some-missing", 30, "--ways", "product,linked")
+    options = ("--run", tmp_path / "model", "--graph", run / "kg", "--some-missing", 30, "--ways", "product,links")
     sure, shown = bench("joint_tuples", *options, "--cqd", tmp_path / "cqd")
     unsure, _ = bench("joint_tuples", *options, "--known", "off", "--cqd", tmp_path / "cqd")
     assert sure["model_config"]["known"] == "one" and unsure["model_config"]["known"] == "off"
-    assert "cqd, known - product" in shown and list(sure["ways"]) == ["product", "linked", "cqd", "cqd, known"]
+    assert "cqd, known - product" in shown and list(sure["ways"]) == ["product", "links", "cqd", "cqd, known"]
     mrr = {name: way["metrics"]["mrr"] for name, way in sure["ways"].items()}
     # Predictor and encoder know nothing, so that what the graph holds is all there is to go by.
-    assert mrr["linked"] > unsure["ways"]["linked"]["metrics"]["mrr"] and mrr["cqd, known"] > mrr["cqd"]
+    assert mrr["links"] > unsure["ways"]["links"]["metrics"]["mrr"] and mrr["cqd, known"] > mrr["cqd"]
 
 
 def test_a_search_is_measured_by_weight_and_by_beam(bench, run, tmp_path):

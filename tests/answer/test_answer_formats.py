@@ -9,6 +9,7 @@ import json
 import sys
 import unicodedata
 import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import pyoxigraph
@@ -18,9 +19,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from biqe.answer import formats
+from biqe.answer.formats.table import fit_link
+from biqe.answer.result import ResultTable, patterns
 from biqe.answer.terms import TermTable
 from biqe.errors import InvalidOption
 from biqe.exact.store import name_of, node_of
+from biqe.explain.words import fit, probability, visible
 from biqe.query.bound import TARGET, BoundQuery
 
 NAMESPACE = {"s": "http://www.w3.org/2005/sparql-results#"}
@@ -78,28 +82,28 @@ def _check_all(toy, name: str) -> None:
     answers = _answers(toy, name)
     expected = _rows(answers)
 
-    document = json.loads(formats.write(answers, "json"))
+    document = json.loads(answers.write("json"))
     assert [(row["values"]["x"], row["status"]) for row in document["rows"]] == expected
     assert document["rows"][1]["missing"][0]["relation"] == f"rel {name}"
 
     # An independent parser, which takes nothing but absolute IRIs.
     for form, kind in STANDARD.items():
-        solutions = pyoxigraph.parse_query_results(formats.write(answers, form).encode(), format=kind)
+        solutions = pyoxigraph.parse_query_results(answers.write(form).encode(), format=kind)
         assert [variable.value for variable in solutions.variables] == ["x", "status", "probability", "missing"]
         rows = list(solutions)
         assert [row["x"] for row in rows] == [node_of(value) for value, _ in expected]
         assert [(_name(row["x"]), row["status"].value) for row in rows] == expected
         if form != "tsv":  # which has nine digits
             assert [float(row["probability"].value) for row in rows] == [row.probability for row in answers]
-        assert [row["missing"].value for row in rows] == [formats.patterns(row.missing) for row in answers]
+        assert [row["missing"].value for row in rows] == [patterns(row.missing) for row in answers]
 
-    with io.StringIO(formats.write(answers, "csv"), newline="") as stream:
+    with io.StringIO(answers.write("csv"), newline="") as stream:
         header, *rows = csv.reader(stream)
     assert header == ["x", "status", "probability", "missing"]
     assert [(name_of(row[0]), row[1]) for row in rows] == expected
     assert [float(row[2]) for row in rows] == [row.probability for row in answers]
 
-    header, *lines = formats.write(answers, "tsv").removesuffix("\n").split("\n")
+    header, *lines = answers.write("tsv").removesuffix("\n").split("\n")
     assert header == "?x\t?status\t?probability\t?missing"
     assert len(lines) == len(expected)
 
@@ -121,7 +125,7 @@ def test_machine_formats_parse_back_whatever_the_name(toy, name):
 @pytest.mark.parametrize("form", ["table", "json", "sparql-json", "tsv", "xml"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_control_character_reaches_the_terminal(toy, name, form):
-    text = formats.write(_answers(toy, name, label=name), form)
+    text = _answers(toy, name, label=name).write(form)
     allowed = "\n" if form != "tsv" else "\n\t"
     bad = {c for c in text if unicodedata.category(c) in ("Cc", "Zl", "Zp") and c not in allowed}
     # XML is free to keep a tab or a line feed of a name; neither harms.
@@ -140,30 +144,30 @@ def test_a_row_is_one_line_of_plain_text(toy, name):
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_table_keeps_to_its_width(toy, name, width):
-    for line in formats.table(_answers(toy, name), width=width).splitlines():
+    for line in _answers(toy, name).write("table", width=width).splitlines():
         assert cell_len(line) <= width
 
 
 @given(names)
 def test_visible_is_printable_and_one_line(name):
-    shown = formats.visible(name)
+    shown = visible(name)
     assert len(shown.splitlines()) <= 1
     assert not any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in shown)
 
 
 def test_joiners_stay_inside_words_only():
-    assert formats.visible("می\u200cخواهم") == "می\u200cخواهم"
-    assert formats.visible("\u200da \u200db\u200c") == "\\u200da \\u200db\\u200c"
+    assert visible("می\u200cخواهم") == "می\u200cخواهم"
+    assert visible("\u200da \u200db\u200c") == "\\u200da \\u200db\\u200c"
 
 
 @given(names | st.text("a \u200c\u200d東👩\ufe0f", min_size=1), st.integers(1, 40))
 def test_fit_gives_exactly_the_width(name, width):
-    assert cell_len(formats.fit(formats.visible(name), width)) == width
+    assert cell_len(fit(visible(name), width)) == width
 
 
 def test_the_table(toy, rivers):
     answers = toy.ask(rivers.graph, rivers.query, rivers.model, top=2)
-    assert formats.table(answers).splitlines() == [
+    assert answers.write("table").splitlines() == [
         "toy: 2 known, 2 predicted by factor, 0.25 s",
         "",
         "?river  ?city          status     prob.  missing links",
@@ -178,7 +182,7 @@ def test_a_row_with_two_missing_links_has_a_line_for_each(toy, rivers):
     answers = toy.ask(rivers.graph, rivers.query, rivers.model, top=49)
     worst = answers[len(answers) - 1]
     assert len(worst.missing) == 2
-    lines = formats.table(answers).splitlines()
+    lines = answers.write("table").splitlines()
     assert "predicted" in lines[-2]
     assert "predicted" not in lines[-1]
     assert lines[-1].startswith(" " * 20)
@@ -186,11 +190,11 @@ def test_a_row_with_two_missing_links_has_a_line_for_each(toy, rivers):
 
 def test_known_rows_are_cut_with_a_note_between_known_and_predicted(toy, rivers):
     answers = toy.ask(rivers.graph, rivers.query, rivers.model, top=1)
-    lines = formats.table(answers, known_rows=1).splitlines()
+    lines = answers.write("table", known_rows=1).splitlines()
     assert lines[0].startswith("toy: 2 known")
     assert [line.split()[0] for line in lines[3:]] == ["Elbe", "…", "Rhine"]
     assert lines[4] == "… and 1 more known row"
-    hidden = formats.table(answers, known_rows=0).splitlines()
+    hidden = answers.write("table", known_rows=0).splitlines()
     assert hidden[3] == "… and 2 more known rows"
 
 
@@ -198,36 +202,38 @@ def test_colour_changes_nothing_but_colour(toy, rivers):
     import re
 
     answers = toy.ask(rivers.graph, rivers.query, rivers.model)
-    coloured = formats.table(answers, colour=True)
+    coloured = answers.write("table", colour=True)
     assert "\x1b[32m" in coloured
     plain = [line.rstrip() for line in re.sub(r"\x1b\[\d*m", "", coloured).splitlines()]
-    assert plain == formats.table(answers).splitlines()
+    assert plain == answers.write("table").splitlines()
 
 
 def test_relations_that_are_iris_are_shown_short(toy):
     graph = toy.graph_of([], ["http://e.org/x#a", "http://e.org/b"], ["http://e.org/on"])
     query = BoundQuery((0, TARGET), ((0, 0, 1),), (1,), ("", "x"))
     answers = toy.ask(graph, query, toy.random_model(0, 2, 1), top=2)
-    assert "a on b" in formats.table(answers)
+    assert "a on b" in answers.write("table")
     paths = toy.graph_of([], ["/m/0a", "/m/0b"], ["/sports/roster./sports/team"])
-    assert "/m/0a team /m/0b" in formats.table(toy.ask(paths, query, toy.random_model(0, 2, 1), top=2))
-    assert "<http://e.org/x#a> <http://e.org/on> <http://e.org/b>" in formats.csv(answers)
+    assert "/m/0a team /m/0b" in toy.ask(paths, query, toy.random_model(0, 2, 1), top=2).write("table")
+    assert "<http://e.org/x#a> <http://e.org/on> <http://e.org/b>" in answers.write("csv")
 
 
-@pytest.mark.parametrize("form", formats.FORMATS)
+@pytest.mark.parametrize("form", formats.names())
 def test_no_answers(toy, form):
     graph = toy.graph_of([], 2, 1)
     answers = toy.ask(graph, BoundQuery((0, TARGET), ((0, 0, 1),), (1,), ("", "x")), None, mode="known")
     assert len(answers) == 0 and list(answers) == []
-    text = formats.write(answers, form)
+    text = answers.write(form)
     if form == "table":
-        assert text == "toy: no answers, 0.25 s"
+        assert text == "toy: no answers, 0.25 s\n"
     elif form == "json":
         assert json.loads(text)["rows"] == []
     elif form == "sparql-json":
         assert json.loads(text)["results"]["bindings"] == []
     elif form == "xml":
         assert not ET.fromstring(text).findall(".//s:result", NAMESPACE)
+    elif form == "html":
+        assert "<td>" not in text
     else:
         assert len(text.splitlines()) == 1
 
@@ -235,7 +241,7 @@ def test_no_answers(toy, form):
 @pytest.mark.parametrize("variable", ["status", "probability", "missing"])
 def test_a_variable_called_like_a_column_of_ours_keeps_its_name(toy, variable):
     answers = _answers(toy, "a", variable)
-    with io.StringIO(formats.csv(answers), newline="") as stream:
+    with io.StringIO(answers.write("csv"), newline="") as stream:
         header = next(csv.reader(stream))
     assert header[0] == variable
     assert len(set(header)) == 4
@@ -245,8 +251,8 @@ def test_a_variable_called_like_a_column_of_ours_keeps_its_name(toy, variable):
 
 
 def test_an_unknown_format(toy, rivers):
-    with pytest.raises(InvalidOption, match="'format' must be one of table, json, .*, xml. Got 'yaml'"):
-        formats.write(toy.ask(rivers.graph, rivers.query, None, mode="known"), "yaml")
+    with pytest.raises(InvalidOption, match="'format' must be one of csv, html, json, .*, xml. Got 'yaml'"):
+        toy.ask(rivers.graph, rivers.query, None, mode="known").write("yaml")
 
 
 def test_json_schema(toy, rivers):
@@ -274,7 +280,7 @@ def test_answers_are_a_sequence(toy, rivers):
     assert answers[-1] == list(answers)[4]
     assert answers[1:3] == [answers[1], answers[2]]
     assert repr(answers) == "Answers(2 known, 3 predicted)"
-    assert str(answers) == formats.table(answers)
+    assert str(answers) + "\n" == answers.write("table")
     with pytest.raises(IndexError):
         answers[5]
     row = answers[0]
@@ -321,7 +327,7 @@ def test_to_pandas_for_those_who_have_it(toy, rivers):
     assert frame["city"].tolist() == [row.city for row in answers]
     assert frame["probability"].tolist() == [row.probability for row in answers]
     assert frame["missing"].tolist() == [row.missing for row in answers]
-    counted = TermTable.of_count("SELECT", "n", 5, 1.7321, "factor", "toy", 0.25).to_pandas()
+    counted = TermTable.of_count("SELECT", "n", 5, 1.7321, model="factor", source="toy", seconds=0.25).to_pandas()
     assert counted.to_dict("list") == {"n": [5, 1.7321], "status": ["known", "predicted"]}
 
 
@@ -329,13 +335,13 @@ def test_to_pandas_for_those_who_have_it(toy, rivers):
     ("value", "shown"), [(0.5, "0.500"), (1.0, "1.000"), (0.0004, "<0.001"), (0.0, "0.000"), (0.9996, "1.000")]
 )
 def test_probabilities_as_people_read_them(value, shown):
-    assert formats.probability(value) == shown
+    assert probability(value) == shown
 
 
 @given(st.lists(st.text("ab wide名", min_size=1, max_size=60), min_size=3, max_size=3), st.integers(24, 80))
 def test_a_long_link_keeps_something_of_each_of_its_names(names, width):
     names = [name.strip() or "x" for name in names]
-    shown = formats._fit_link(["0.05", *names], width)
+    shown = fit_link(["0.05", *names], width)
     assert cell_len(shown) <= width
     if cell_len(" ".join(["0.05", *names])) <= width:
         assert shown == " ".join(["0.05", *names])
@@ -343,3 +349,53 @@ def test_a_long_link_keeps_something_of_each_of_its_names(names, width):
         assert shown.count("…") >= 1
         starts = [name[0] for name in names]
         assert shown.startswith(f"0.05 {starts[0]}") and all(start in shown for start in starts)
+
+
+class Cells(HTMLParser):
+    """The tags of a document, and the text of its cells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags, self.cells = set(), []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_data(self, data):
+        if self.cells:
+            self.cells[-1] += data
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_html_has_the_rows_and_no_tag_of_a_name(toy, name):
+    answers = _answers(toy, name, label=name)
+    parser = Cells()
+    parser.feed(answers.write("html"))
+    assert parser.tags <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "br"}
+    cells = [cell.strip() for cell in parser.cells]
+    assert cells[:5] == ["?x", "status", "probability", "missing links", visible(name).strip()]
+    assert [cell for cell in cells if cell in ("known", "predicted")] == ["known", "predicted", "predicted"]
+
+
+def test_html_says_what_is_left_out_and_what_a_verdict_rests_on(toy, rivers):
+    answers = toy.ask(rivers.graph, rivers.query, rivers.model, top=1)
+    assert '<tr><td colspan="5">… and 1 more known row</td></tr>' in answers.write("html", known_rows=1)
+    counted = TermTable.of_count("SELECT", "n", 5, None, source="<toy>", seconds=0.25)
+    assert counted.write("html").splitlines()[1:5] == [
+        "<caption>&lt;toy&gt;: 1 row, 0.25 s</caption>",
+        "<thead><tr><th>?n</th></tr></thead>",
+        "<tbody>",
+        "<tr><td>5</td></tr>",
+    ]
+
+
+@pytest.mark.parametrize("form", formats.names())
+def test_any_table_can_be_written(form):
+    """Tables of names and figures, such as those of an evaluation."""
+    written = ResultTable(("model", "mrr"), [("biqe", 0.5), ("<gqe>", None)]).write(form)
+    assert "biqe" in written and "mrr" in written
+    assert form not in ("html", "xml") or "<gqe>" not in written
+    if form == "table":
+        assert written.splitlines()[1:] == ["model  mrr", "biqe   0.50", "<gqe>"]

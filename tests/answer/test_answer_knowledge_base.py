@@ -321,7 +321,7 @@ def _report(value, **shapes):
 
 
 def test_the_model_that_was_best_on_queries_of_the_shape(world, several, tmp_path):
-    from biqe.answer.choose import write_selection
+    from biqe.knowledge_base.model_selection import write_selection
 
     write_selection(several, {"wide": _report(0.3, **{"1p": 0.2, "2p": 0.5}), "plain": _report(0.2, **{"1p": 0.6})})
     kb = biqe.open(several, graph=world / "kg")

@@ -74,7 +74,7 @@ def test_without_order_by_rows_are_alphabetical_by_what_is_shown(kb):
 def test_the_first_rows_of_an_order_are_the_first_of_all_known_rows(kb, body, keys, monkeypatch):
     text = f"SELECT ?x ?y {body} ORDER BY {keys}"
     every = rows(kb, text)
-    monkeypatch.setattr("biqe.answer.combine.KNOWN_ROWS", 6)
+    monkeypatch.setattr("biqe.answer.execute.KNOWN_ROWS", 6)
     assert rows(kb, f"{text} LIMIT 4") == every[:4]
     answers = kb.ask(text, mode="known")
     assert [tuple(row.values.values()) for row in answers] == every[:6]
@@ -83,7 +83,7 @@ def test_the_first_rows_of_an_order_are_the_first_of_all_known_rows(kb, body, ke
 
 @pytest.mark.parametrize("body", BODIES[:2])
 def test_more_known_rows_than_can_be_put_in_order_are_an_error(kb, body, monkeypatch):
-    monkeypatch.setattr("biqe.answer.combine.MAX_ROWS", 20)
+    monkeypatch.setattr("biqe.answer.execute.MAX_ROWS", 20)
     with pytest.raises(BiqeError, match="too many known rows to put in order") as error:
         rows(kb, f"SELECT ?x ?y {body} ORDER BY ?x LIMIT 3")
     assert "leave ORDER BY out" in str(error.value.hint)

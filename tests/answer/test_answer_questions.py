@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import biqe
-from biqe.answer.answering import count, rows_of, verdict
-from biqe.answer.combine import AskConfig
-from biqe.answer.predicted import Predictor
-from biqe.answer.result import Answers
+from biqe.answer.answers import Answers
+from biqe.answer.config import AskConfig
+from biqe.answer.execute import count, select_rows, verdict
 from biqe.errors import InvalidOption, SparqlSyntax, UnknownName, UnsupportedQuery
 from biqe.graph.knowledge_graph import Graph
 from biqe.models._contract import Support
+from biqe.predict.predictor import Predictor
 from biqe.query.bind_question import bind_question
 from biqe.query.dag import analyse
 from biqe.query.sparql import parse_question
@@ -50,7 +50,7 @@ def rows(world, text: str, *, strict: bool = False, **options) -> Answers:
     question = asked(world.graph, text)
     config = AskConfig(**{"top": 200, "width": 200, **options})
     predictor = Predictor(world.strict if strict else world.model)
-    found = rows_of(world.graph, question, predictor, config)
+    found = select_rows(world.graph, question, predictor, config)
     query = question.branches[0].query
     return Answers(text, query, world.graph, found, config, "factor", "toy", 0.1, question.branches, question.form)
 
@@ -317,7 +317,7 @@ def test_separate_parts_are_joined_by_product(world):
 
 @pytest.mark.parametrize("most", [100_000, 1])
 def test_separate_parts_leave_out_all_that_is_known_however_few_rows_are_wanted(world, monkeypatch, most):
-    monkeypatch.setattr("biqe.answer.rank.EXCLUDED", most)
+    monkeypatch.setattr("biqe.predict.decompose.EXCLUDED", most)
     text = "SELECT ?a ?b { ?a :r0 ?h . ?b :r1 ?k }"
     everything = predicted(rows(world, text, strict=True))
     for top in (1, 2, 3):
@@ -327,7 +327,7 @@ def test_separate_parts_leave_out_all_that_is_known_however_few_rows_are_wanted(
 
 
 def test_separate_parts_find_known_halves_that_pass_a_filter_among_many_that_do_not(world, monkeypatch):
-    monkeypatch.setattr("biqe.answer.propose.LISTED_ROWS", 10)
+    monkeypatch.setattr("biqe.answer.execute.LISTED_ROWS", 10)
     names = [f"n{number:03}" for number in range(40)]
     graph = world.toy.graph_of([(number, 0, 0) for number in range(1, 30)], names, ["on"])
     model = world.toy.random_model(3, len(names), 1)
@@ -337,7 +337,7 @@ def test_separate_parts_find_known_halves_that_pass_a_filter_among_many_that_do_
             return Support(analyse(query).is_connected, "this query has separate parts")
 
     question = asked(graph, "SELECT ?a ?b { ?a :on :n000 . ?b :on :n001 FILTER(?a = :n029) }")
-    found = rows_of(graph, question, Predictor(Strict(model.weights)), AskConfig(mode="predicted", top=3))
+    found = select_rows(graph, question, Predictor(Strict(model.weights)), AskConfig(mode="predicted", top=3))
     assert len(found.predicted) == 3 and (found.predicted[:, 0] == 29).all()
 
 
@@ -392,16 +392,17 @@ def test_targets_that_a_model_cannot_tell_apart_are_asked_one_by_one(world):
 
     text = "SELECT ?x ?y { ?x :r0 :e3 . ?y :r0 :e3 }"
     question = asked(world.graph, text)
-    found = rows_of(world.graph, question, Predictor(Single(world.model.weights)), AskConfig(top=100))
+    found = select_rows(world.graph, question, Predictor(Single(world.model.weights)), AskConfig(top=100))
     one = chances(world, "SELECT ?x { ?x :r0 :e3 . ?y :r0 :e3 }")
-    for row, chance in zip(found.predicted.tolist(), found.probabilities, strict=True):
+    for row, chance in zip(found.predicted.tolist(), found.probabilities[found.known_count :], strict=True):
         assert chance == pytest.approx(one[row[0],] * one[row[1],], rel=1e-4)
     assert len(found.predicted) == SIZE**2 - 1
     said = "?x and ?y were asked for one by one and their probabilities multiplied, because factor cannot predict them"
     for pattern in ("{ ?x :r0 :e3 . ?y :r0 :e3 }", "{ { ?x :r0 :e3 . ?y :r0 :e3 } UNION { ?x :r0 :e3 . ?x :r1 ?y } }"):
         question = asked(world.graph, f"SELECT ?x ?y {pattern}")
-        found = rows_of(world.graph, question, Predictor(Single(world.model.weights)), AskConfig(top=3))
-        answers = Answers(text, question.branches[0].query, world.graph, found, AskConfig(), "factor", told="and more")
+        found = select_rows(world.graph, question, Predictor(Single(world.model.weights)), AskConfig(top=3))
+        query = question.branches[0].query
+        answers = Answers(text, query, world.graph, found, AskConfig(), "factor", remark="and more")
         assert answers.note == f"{said} together; and more" and f"note: {said}" in str(answers)
         assert answers.to_dict()["note"] == answers.note
     counted = count(
@@ -410,7 +411,7 @@ def test_targets_that_a_model_cannot_tell_apart_are_asked_one_by_one(world):
         Predictor(Single(world.model.weights)),
         AskConfig(),
     )
-    assert counted.remark == f"{said} together"
+    assert counted.note == f"{said} together"
     assert rows(world, text).note == ""
 
 
@@ -434,36 +435,38 @@ def test_marginals_are_a_mapping(world):
 
 @pytest.fixture
 def calibration():
-    from biqe.answer.calibration import Calibration
+    from biqe.predict.calibration import Calibration
 
     return Calibration(0.7, 0.2, -0.1, (0.3, 0.1, 0.0), (-12.0, -3.0, 0.5), (0.01, 0.4, 0.95))
 
 
 def test_probabilities_are_calibrated_and_keep_their_order(world, calibration):
-    from biqe.answer.calibration import calibrated
+    from biqe.predict.probability import of_rows
 
     text = "SELECT ?x ?y { ?x :r0 ?y }"
     question = asked(world.graph, text)
     config = AskConfig(top=200, width=200)
-    plain = rows_of(world.graph, question, Predictor(world.model), config)
-    found = rows_of(world.graph, question, Predictor(world.model, calibration), config)
+    plain = select_rows(world.graph, question, Predictor(world.model), config)
+    found = select_rows(world.graph, question, Predictor(world.model, calibration), config)
     assert found.predicted.tolist() == plain.predicted.tolist()
-    expected = calibrated(np.log(plain.probabilities), calibration, targets=2, known=len(plain.known))
-    np.testing.assert_allclose(found.probabilities, expected, rtol=1e-5)
-    least = float(np.median(found.probabilities))
-    cut = rows_of(
+    expected = of_rows(np.log(plain.probabilities[plain.known_count :]), calibration, targets=2, known=len(plain.known))
+    chances = found.probabilities[found.known_count :]
+    np.testing.assert_allclose(chances, expected, rtol=1e-5)
+    least = float(np.median(chances))
+    cut = select_rows(
         world.graph, question, Predictor(world.model, calibration), AskConfig(top=200, width=200, min_probability=least)
     )
-    assert len(cut.predicted) == int((found.probabilities >= least).sum())
+    assert len(cut.predicted) == int((chances >= least).sum())
 
 
 def test_a_missing_link_is_as_probable_as_the_row_of_its_own_question(world, calibration):
     """Asked for the objects of e1 and r1 the model lists rows; the link to one of them is that row."""
     predictor = Predictor(world.model, calibration)
-    listed = rows_of(world.graph, asked(world.graph, "SELECT ?x { :e3 :r1 ?x }"), predictor, AskConfig(top=99))
+    listed = select_rows(world.graph, asked(world.graph, "SELECT ?x { :e3 :r1 ?x }"), predictor, AskConfig(top=99))
     links = [(3, 1, int(row[0])) for row in listed.predicted]
-    np.testing.assert_allclose(predictor.link_probabilities(links, world.graph), listed.probabilities, rtol=1e-5)
-    for row, chance in zip(listed.predicted.tolist(), listed.probabilities, strict=True):
+    chances = listed.probabilities[listed.known_count :]
+    np.testing.assert_allclose(predictor.link_probabilities(links, world.graph), chances, rtol=1e-5)
+    for row, chance in zip(listed.predicted.tolist(), chances, strict=True):
         found = verdict(world.graph, asked(world.graph, f"ASK {{ :e3 :r1 :e{row[0]} }}"), predictor, AskConfig())
         assert found.probabilities[0] == pytest.approx(chance, rel=1e-5)
 
@@ -471,8 +474,8 @@ def test_a_missing_link_is_as_probable_as_the_row_of_its_own_question(world, cal
 def test_an_answer_set_holds_the_rows_above_its_threshold(world, calibration):
     from dataclasses import replace
 
-    from biqe.answer.conformal import GRID, Thresholds
     from biqe.errors import InvalidOption
+    from biqe.predict.calibration import GRID, Thresholds
 
     text = "SELECT ?x ?y { ?x :r0 ?y }"
     question = asked(world.graph, text)
@@ -480,15 +483,15 @@ def test_an_answer_set_holds_the_rows_above_its_threshold(world, calibration):
     threshold = float(np.log(sorted(shares.values())[-6])) - 1e-4
     sets = Thresholds({2: tuple(threshold if step <= 0.9 else None for step in GRID)}, {2: 100})
     predictor = Predictor(world.model, replace(calibration, sets=sets))
-    found = rows_of(world.graph, question, predictor, AskConfig(coverage=0.9, top=1, width=200))
+    found = select_rows(world.graph, question, predictor, AskConfig(coverage=0.9, top=1, width=200))
     assert list(map(tuple, found.predicted.tolist())) == list(shares)[:6]
     with pytest.raises(InvalidOption, match="no answer set has a coverage of 0.95"):
-        rows_of(world.graph, question, predictor, AskConfig(coverage=0.95))
+        select_rows(world.graph, question, predictor, AskConfig(coverage=0.95))
     with pytest.raises(InvalidOption, match="was not calibrated"):
-        rows_of(world.graph, question, Predictor(world.model), AskConfig(coverage=0.9))
+        select_rows(world.graph, question, Predictor(world.model), AskConfig(coverage=0.9))
     for other, answer in (
-        ("SELECT ?x ?y { ?x :r0 ?y FILTER(?x != ?y) }", rows_of),
-        ("SELECT ?x { { ?x :r0 :e1 } UNION { ?x :r1 :e1 } }", rows_of),
+        ("SELECT ?x ?y { ?x :r0 ?y FILTER(?x != ?y) }", select_rows),
+        ("SELECT ?x { { ?x :r0 :e1 } UNION { ?x :r1 :e1 } }", select_rows),
         ("SELECT (COUNT(*) AS ?n) { ?x :r0 ?y }", count),
         ("ASK { ?x :r0 ?y }", verdict),
     ):
@@ -497,15 +500,15 @@ def test_an_answer_set_holds_the_rows_above_its_threshold(world, calibration):
     separate = asked(world.graph, "SELECT ?x ?y { ?x :r0 :e1 . ?y :r0 :e2 }")
     strict = Predictor(world.strict, replace(calibration, sets=sets))
     with pytest.raises(InvalidOption, match="that a model reads whole"):
-        rows_of(world.graph, separate, strict, AskConfig(coverage=0.9))
+        select_rows(world.graph, separate, strict, AskConfig(coverage=0.9))
 
 
 def test_a_question_of_one_link_is_asked_once(world):
     model = world.toy.FactorModel(world.model.weights)
     question = asked(world.graph, "SELECT ?x { :e3 :r1 ?x }")
-    found = rows_of(world.graph, question, Predictor(model), AskConfig(top=99))
+    found = select_rows(world.graph, question, Predictor(model), AskConfig(top=99))
     assert model.calls == 1
-    for row, evidence in zip(found.predicted.tolist(), found.evidence, strict=True):
+    for row, evidence in zip(found.predicted.tolist(), found.evidence[found.known_count :], strict=True):
         (link,) = evidence.missing
         assert found.link_probabilities[link] == pytest.approx(share(world, (3, 1, row[0])), rel=1e-4)
 
@@ -525,20 +528,20 @@ REPEATING = [
 @pytest.mark.parametrize("text", REPEATING)
 @pytest.mark.parametrize("kept", [4_000_000, 2 * SIZE])
 def test_what_was_said_is_remembered_and_changes_nothing(world, monkeypatch, text, kept):
-    monkeypatch.setattr("biqe.answer.remembered.REMEMBERED", kept)
+    monkeypatch.setattr("biqe.predict.predictor.REMEMBERED", kept)
 
     def asked_of(model) -> tuple[Answers, list]:
         heard: list = []
         plain = type(model).scores
         monkeypatch.setattr(model, "scores", lambda queries: heard.extend(queries) or plain(model, queries))
         question = asked(world.graph, text)
-        rows_ = rows_of(world.graph, question, Predictor(model), AskConfig(top=200, width=200))
+        rows_ = select_rows(world.graph, question, Predictor(model), AskConfig(top=200, width=200))
         return rows_, [(query.nodes, query.edges) for query in heard if len(query.nodes) == 2]
 
     with_memory, heard = asked_of(world.toy.FactorModel(world.model.weights))
     if kept > 100:
         assert len(heard) == len(set(heard)), "a link was asked about twice"
-    monkeypatch.setattr("biqe.answer.propose.Remembering", lambda predictor, ahead: predictor)
+    monkeypatch.setattr(Predictor, "for_question", lambda self, ahead=(), *, shared=False: self)
     without, _ = asked_of(world.toy.FactorModel(world.model.weights))
     assert with_memory.predicted.tolist() == without.predicted.tolist()
     assert with_memory.probabilities == pytest.approx(without.probabilities, rel=1e-6)
@@ -593,7 +596,7 @@ def test_without_links_the_model_is_asked_for_the_rows_alone(world):
             return scores(batch)
 
         model.scores = listening
-        rows_of(world.graph, asked(world.graph, text), Predictor(model), AskConfig(top=5, **options))
+        select_rows(world.graph, asked(world.graph, text), Predictor(model), AskConfig(top=5, **options))
         return told
 
     assert {len(edges) for edges in heard(links=False)} == {2}
@@ -685,7 +688,7 @@ def test_a_faulty_regular_expression_is_pointed_at() -> None:
     ],
 )
 def test_rows_beyond_what_is_read_are_told_from_those_that_limit_leaves_out(monkeypatch, tail, mode, capped):
-    monkeypatch.setattr("biqe.answer.combine.KNOWN_ROWS", 5)
+    monkeypatch.setattr("biqe.answer.execute.KNOWN_ROWS", 5)
     kb = biqe.open("atlas")
     for pattern in ("{ ?x :located_in :Germany }", "{ { ?x :located_in :Germany } UNION { ?x :located_in :France } }"):
         assert kb.ask(f"SELECT ?x {pattern} {tail}", mode=mode).rows.known_capped == capped

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from biqe.answer.predicted import Predictor
 from biqe.cli import main
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.knowledge_base import KnowledgeBase
+from biqe.predict.predictor import Predictor
 
 FOLDER = Path(__file__).parent.parent / "sparql"
 

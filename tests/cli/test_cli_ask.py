@@ -156,7 +156,10 @@ def test_query_from_a_file_and_from_standard_input(ask, tmp_path, monkeypatch):
     ("arguments", "message"),
     [
         ([], "no query was given"),
-        ([CITIES, "--format", "yaml"], "--format must be one of table, json, sparql-json, csv, tsv, xml. Got 'yaml'"),
+        (
+            [CITIES, "--format", "yaml"],
+            "--format must be one of csv, html, json, sparql-json, table, tsv, xml. Got 'yaml'",
+        ),
         ([CITIES, "--mode", "all"], "'mode' must be one of both, known, predicted. Got 'all'"),
         ([CITIES, "--top", "-1"], "'top' must be at least 0"),
         ([CITIES, "--top", "many"], "Invalid value for '--top'"),

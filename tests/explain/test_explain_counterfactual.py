@@ -8,8 +8,9 @@ import torch
 
 from biqe.errors import UnsupportedQuery
 from biqe.explain import explain
-from biqe.explain.asking import Asker
 from biqe.explain.counterfactual import CUT, DROPPED, HIDDEN_NAME, TAKEN, without_name, without_triple
+from biqe.predict.predictor import Predictor
+from biqe.predict.row_share import row_share
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.orient import orient
 from biqe.query.tokens import tokens
@@ -26,7 +27,7 @@ def explained(model, world, query, row):
 def test_the_share_of_a_row_is_its_joint_probability(toy, inverses):
     model = toy.FactorModel(toy.random_weights(1, 4, 2), inverses=inverses)
     row = {1: 2, 2: 0, 3: 3}
-    assert Asker(model).share(THREE, row) == pytest.approx(model.share(THREE, row), rel=1e-9)
+    assert row_share(Predictor(model), THREE, row) == pytest.approx(model.share(THREE, row), rel=1e-9)
 
 
 def test_a_model_that_reads_no_entity_in_the_place_of_a_target_is_asked_for_the_rest(toy):
@@ -37,7 +38,7 @@ def test_a_model_that_reads_no_entity_in_the_place_of_a_target_is_asked_for_the_
     )
     fork = BoundQuery((0, T, T), ((0, 0, 1), (0, 1, 2)), (1, 2))
     row = {1: 2, 2: 0}
-    assert Asker(model).share(fork, row) == pytest.approx(whole.share(fork, row), rel=1e-9)
+    assert row_share(Predictor(model), fork, row) == pytest.approx(whole.share(fork, row), rel=1e-9)
     assert [len(query.edges) for query in model.asked] == [2, 1]
 
 
@@ -45,7 +46,7 @@ def test_targets_that_cannot_be_told_apart_are_asked_for_one_at_a_time(toy):
     whole = toy.FactorModel(toy.random_weights(1, 4, 2))
     model = toy.FactorModel(whole.weights, refuse=lambda query: "twins" if len(query.targets) > 1 else None)
     fork = BoundQuery((0, T, T), ((0, 0, 1), (0, 1, 2)), (1, 2))
-    assert Asker(model).share(fork, {1: 2, 2: 0}) == pytest.approx(whole.share(fork, {1: 2, 2: 0}), rel=1e-9)
+    assert row_share(Predictor(model), fork, {1: 2, 2: 0}) == pytest.approx(whole.share(fork, {1: 2, 2: 0}), rel=1e-9)
 
 
 def test_dropping_a_pattern_equals_asking_without_it(toy, rivers):
@@ -137,9 +138,9 @@ def test_a_hidden_name_is_one_token_less_and_nothing_else(rivers):
 
     torch.manual_seed(0)
     model = BiQE(Config(width=16, layers=1, heads=2, feed_forward=16), 7, 2)
-    asker = Asker(model)
+    predictor = Predictor(model)
     changed, muted = without_name(rivers.hidden, 1)
-    before, after = tokens(asker.prepare(rivers.hidden)), tokens(asker.prepare(changed, muted))
+    before, after = tokens(predictor.prepare(rivers.hidden)), tokens(predictor.prepare(changed, muted))
     (lost,) = [place for place, id_ in enumerate(before.ids) if before.kinds[place] == "entity" and id_ == 5]
     for column in ("kinds", "ids", "positions", "paths"):
         values = list(getattr(before, column))
@@ -168,7 +169,7 @@ def test_a_query_that_the_model_cannot_read_still_has_a_witness(toy, rivers):
     assert why.skipped["counterfactual"] == "no."
     assert why.witness.missing == ()
     with pytest.raises(UnsupportedQuery, match="no"):
-        Asker(model).share(rivers.hidden, {0: 2})
+        row_share(Predictor(model), rivers.hidden, {0: 2})
 
 
 def test_cqd_is_asked_with_and_without_a_triple(rivers):
@@ -184,7 +185,7 @@ def test_cqd_is_asked_with_and_without_a_triple(rivers):
     assert found.share == pytest.approx(1.0)
     for change, triple in zip(found.triples, [(2, 1, 0), (0, 0, 5), (0, 0, 6)], strict=True):
         model.use_graph(without_triple(rivers.graph, triple))
-        assert change.share == pytest.approx(Asker(model).share(rivers.hidden, {0: 2}))
+        assert change.share == pytest.approx(row_share(Predictor(model), rivers.hidden, {0: 2}))
         assert change.share < 1.0
     assert why.skipped == {"attention": "cqd has no attention to show."}
 
@@ -228,19 +229,13 @@ def test_a_question_is_explained_as_it_was_asked(toy, rivers):
 
 def test_the_surest_unknown_is_one_that_conditions_permit(toy):
     whole = toy.FactorModel(toy.random_weights(1, 4, 2))
-    heard: list[tuple[int, ...]] = []
-
-    class Asking(Asker):
-        def _given(self, query, read, filled, muted):
-            heard.append(tuple(filled))
-            return super()._given(query, read, filled, muted)
-
     fork = BoundQuery((0, T, T), ((0, 0, 1), (0, 1, 2)), (1, 2))
-    for barred, other in ((1, 2), (2, 1)):
-        heard.clear()
-        share = Asking(whole).share(fork, {1: 2, 2: 0}, permitted={barred: np.zeros(4, bool)})
+    for barred in (1, 2):
+        del whole.asked[:]
+        share = row_share(Predictor(whole), fork, {1: 2, 2: 0}, permitted={barred: np.zeros(4, bool)})
         assert share == pytest.approx(whole.share(fork, {1: 2, 2: 0}), rel=1e-9)
-        assert heard == [(), (other,)]
+        # The other one is filled first, so that the last question is about this one alone.
+        assert [edge[1] for edge in whole.asked[-1].edges] == [barred - 1]
 
 
 @pytest.mark.parametrize("model", ["FactorModel", "LookingModel"])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from biqe.answer.answering import count, rows_of, verdict
 from biqe.answer.config import AskConfig
+from biqe.answer.execute import count, select_rows, verdict
 from biqe.errors import BiqeError
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
@@ -145,7 +145,7 @@ def found(graph: Graph, question: BoundQuestion) -> list[str]:
         return [str(count(graph, question, None, config).known)]
     if question.form == ASK:
         return ["yes" if len(verdict(graph, question, None, config).known) else "no"]
-    rows = rows_of(graph, question, None, config).known.tolist()
+    rows = select_rows(graph, question, None, config).known.tolist()
     return [" ".join(graph.vocabulary.entities[value] for value in row) for row in rows]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import biqe
 from biqe import atlas
-from biqe.answer.result import Answers
+from biqe.answer.answers import Answers
 from biqe.models import store
 from biqe.models.cqd import CQD
 from biqe.models.cqd import Config as CqdConfig
@@ -31,7 +31,7 @@ QUESTIONS = [
     ("SELECT ?c WHERE { ?c :located_on :Danube }", {"top": 3}),
     ("SELECT ?r ?c WHERE { ?r :flows_through :Germany . ?c :located_on ?r }", {}),
     ("SELECT ?r ?c WHERE { ?r :flows_through :France . ?c :located_on ?r }", {"joint": "product"}),
-    ("SELECT ?r ?c WHERE { ?r :flows_through :Austria . ?c :located_on ?r }", {"joint": "rescored", "width": 7}),
+    ("SELECT ?r ?c WHERE { ?r :flows_through :Austria . ?c :located_on ?r }", {"joint": "beam", "width": 7}),
     ("SELECT ?c WHERE { ?r :flows_through :Germany . ?c :located_on ?r }", {}),
     ("SELECT ?c WHERE { ?c :located_on ?r . ?r :flows_into :North_Sea . ?c :near :Bonn }", {"mode": "predicted"}),
     ("SELECT ?a ?b WHERE { ?a :borders ?b . ?b :borders :Germany FILTER(?a != :France) }", {"top": 5}),

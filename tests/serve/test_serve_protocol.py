@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ET
 import pyoxigraph
 import pytest
 
-from biqe.answer.formats import patterns
+from biqe.answer.result import patterns
 from biqe.serve.results import ROWS, TRIPLES
 
 QUERY = "SELECT ?city WHERE { ?city :located_on :Rhine }"

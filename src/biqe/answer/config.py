@@ -1,4 +1,4 @@
-"""How a query is answered: the options of asking."""
+"""How a question is answered: the options of asking."""
 
 from __future__ import annotations
 
@@ -6,19 +6,14 @@ from dataclasses import dataclass
 from numbers import Integral
 
 from biqe.errors import InvalidOption
+from biqe.predict.config import JOINT, TOP, WIDTH, Joint
 
 MODES = ("both", "known", "predicted")
-JOINT = ("beam", "blended", "linked", "product", "rescored")
-"""Ways to find tuples for several targets, the usual one first; joint.py says what they are."""
-WIDTH = 20
-"""Tuples that a beam keeps after each target, unless told otherwise."""
-TOP = 20
-"""Predicted rows, at most, unless told otherwise."""
 
 
 @dataclass(frozen=True)
 class AskConfig:
-    """How a query is answered."""
+    """How a question is answered."""
 
     mode: str = MODES[0]
     """Rows wanted: known (held by the graph), predicted (not held, but likely), or both."""
@@ -27,26 +22,25 @@ class AskConfig:
     min_probability: float = 0.0
     """Predicted rows below this probability are left out."""
     joint: str | None = None
-    """How tuples for several targets are ranked: beam (one target after the other), blended (the same, and what the
-    whole query says of each), linked (entities that are likely and links that are true, for models that have links),
-    product (all at once) or rescored (the beam's, weighed several ways). None: as when the
-    model's probabilities were calibrated, else linked for models that have links, else beam."""
+    """How rows of several variables are found: links (a search over the model's links), beam (one variable after the
+    other) or product (each variable by itself). None: as when the model was calibrated; without a calibration, links
+    for models that have links, else beam."""
     width: int = WIDTH
-    """Tuples that the beam keeps after each target."""
+    """Partial rows that the beam keeps after each variable."""
     coverage: float | None = None
-    """Predicted rows as an answer set: all rows, whatever ``top`` says, that it takes for the missing answer to be
-    among them so often. Needs a calibrated model."""
-
+    """Predicted rows as an answer set: as many rows, whatever ``top`` says, as it takes for the missing answer to be
+    among them with this frequency. Needs a calibrated model."""
     injective: bool = False
     """Whether no entity may stand twice in a predicted row."""
     links: bool = True
-    """Whether the model is asked about the missing links of predicted rows: which of several witnesses is likeliest,
-    and how probable each link is. Without it the same rows are found in less time, and links have no probability."""
+    """Whether the model is asked about the missing links of predicted rows. Without it the same rows are found in less
+    time, and links have no probability."""
 
     def __post_init__(self) -> None:
-        for name, allowed in (("mode", MODES), ("joint", JOINT)):
-            if getattr(self, name) not in allowed and (name, self.joint) != ("joint", None):
-                raise InvalidOption(f"{name!r} must be one of {', '.join(allowed)}. Got {getattr(self, name)!r}")
+        if self.mode not in MODES:
+            raise InvalidOption(f"'mode' must be one of {', '.join(MODES)}. Got {self.mode!r}")
+        if self.joint is not None and self.joint not in JOINT:
+            raise InvalidOption(f"'joint' must be one of {', '.join(JOINT)}. Got {self.joint!r}")
         for name in ("top", "width"):
             if not isinstance(getattr(self, name), Integral):
                 raise InvalidOption(f"{name!r} must be a whole number. Got {getattr(self, name)!r}")
@@ -58,3 +52,7 @@ class AskConfig:
             raise InvalidOption(f"'min_probability' must be in [0, 1]. Got {self.min_probability}")
         if self.coverage is not None and not 0.0 < self.coverage < 1.0:
             raise InvalidOption(f"'coverage' must be in (0, 1). Got {self.coverage}")
+
+    def joint_of(self, default: str) -> Joint:
+        """How rows are found, by ``default`` where nothing is said."""
+        return Joint(self.joint or default, self.width, self.injective)

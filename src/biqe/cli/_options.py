@@ -57,7 +57,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and 
 def graph_place(name: str) -> Path:
     """The graph folder that a user means: ``atlas`` is the embedded one, a run the graph that it was trained on."""
     from biqe import atlas
-    from biqe.locate import graph_of_run
+    from biqe.knowledge_base.locate import graph_of_run
 
     if name == "atlas":
         return Path(atlas.path())

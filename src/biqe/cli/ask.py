@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biqe.answer.config import JOINT, MODES, TOP, WIDTH
+from biqe.answer import formats
+from biqe.answer.config import MODES
 from biqe.cli._console import out
 from biqe.cli._options import GraphFolder, Known, Target, Top, query_text
 from biqe.errors import InvalidOption
+from biqe.predict.config import JOINT, TOP, WIDTH
 
 if TYPE_CHECKING:
     from biqe.knowledge_base import KnowledgeBase
@@ -33,18 +35,18 @@ def ask(
         int | None,
         typer.Option(help="Known rows to print, at most. Default: 50 in a table, else all.", show_default=False),
     ] = None,
-    format: Annotated[str, typer.Option(help="table, json, sparql-json, csv, tsv or xml.")] = "table",
+    format: Annotated[str, typer.Option(help=f"{', '.join(formats.names()[:-1])} or {formats.names()[-1]}.")] = "table",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     graph: GraphFolder = None,
     known: Known = None,
     joint: Annotated[
         str | None,
         typer.Option(
-            help=f"How tuples are ranked: {', '.join(JOINT)}. Default: as calibrated, else as the model does.",
+            help=f"How rows are found: {', '.join(JOINT)}. Default: as when calibrated, else links or beam.",
             show_default=False,
         ),
     ] = None,
-    width: Annotated[int, typer.Option(help="Tuples that the beam keeps after each variable.")] = WIDTH,
+    width: Annotated[int, typer.Option(help="Partial rows that the beam keeps after each variable.")] = WIDTH,
     model: Annotated[
         str | None,
         typer.Option(help="Which of several models; auto: the best for the query's shape.", show_default=False),
@@ -69,12 +71,11 @@ def ask(
 
         biqe ask atlas
     """
-    from biqe.answer import formats
     from biqe.knowledge_base import open as open_knowledge_base
 
     form = "json" if as_json else format
-    if form not in formats.FORMATS:
-        raise InvalidOption(f"--format must be one of {', '.join(formats.FORMATS)}. Got {form!r}")
+    if form not in formats.names():
+        raise InvalidOption(f"--format must be one of {', '.join(formats.names())}. Got {form!r}")
     if known_limit is not None and known_limit < 0:
         raise InvalidOption(f"--known-limit must be at least 0. Got {known_limit}")
     if explain and form not in ("table", "json"):
@@ -120,7 +121,9 @@ def _write(kb: KnowledgeBase, answers: Any, form: str, known_limit: int | None, 
             written += "".join(f"\nrow {row.number + 1}\n{why.to_text().rstrip()}\n" for row, why in explained)
     if form == "csv" and sys.stdout.isatty():
         # CSV has no escapes: names go out as they are, but not to a terminal, which would obey them.
-        written = "\n".join(map(_visible, written.split("\r\n")))
+        from biqe.explain.words import visible
+
+        written = "\n".join(map(visible, written.split("\r\n")))
     sys.stdout.write(written)
 
 
@@ -131,12 +134,6 @@ EXPLAINED = 3
 def _explained(kb: KnowledgeBase, answers: Any) -> list[tuple[Any, Any]]:
     rows = list(answers[-answers.predicted_count :] if getattr(answers, "predicted_count", 0) else answers[:EXPLAINED])
     return [(row, kb.explain(row)) for row in rows[:EXPLAINED]]
-
-
-def _visible(line: str) -> str:
-    from biqe.answer.formats import visible
-
-    return visible(line)
 
 
 def _colour() -> bool:

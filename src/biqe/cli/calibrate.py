@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from biqe.answer.config import JOINT, TOP
 from biqe.cli._options import Threads
+from biqe.predict.config import JOINT, TOP
 
 if TYPE_CHECKING:
-    from biqe.answer.calibrating import Calibrated
     from biqe.graph.vocabulary import Vocabulary
+    from biqe.predict.fit_calibration import Calibrated
     from biqe.query.queryset import QuerySet
 
 
@@ -31,7 +31,8 @@ def calibrate(
     joint: Annotated[
         str | None,
         typer.Option(
-            help=f"How tuples are ranked: {', '.join(JOINT)}. Default: as the model does.", show_default=False
+            help=f"How rows are found: {', '.join(JOINT)}. Default: links or beam, as the model can.",
+            show_default=False,
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the sample and of the halves.")] = 0,
@@ -64,20 +65,18 @@ def calibrate(
     """
     import torch
 
-    from biqe.answer import calibration as fitting
-    from biqe.answer.calibrating import calibrate as calibrated_on
-    from biqe.answer.calibrating import list_rows, validation_questions
-    from biqe.answer.joint import Joint
-    from biqe.answer.predicted import Predictor
     from biqe.cli._console import err, print_json, progress
     from biqe.errors import InvalidOption
     from biqe.evaluate import pictures
     from biqe.evaluate.reliability import diagrams
     from biqe.evaluate.scoring import sample_groups
     from biqe.knowledge_base import open as open_knowledge_base
-    from biqe.locate import EMBEDDED
+    from biqe.knowledge_base.locate import EMBEDDED
     from biqe.models import store
     from biqe.models._contract import use_graph
+    from biqe.predict import calibration, fit_calibration
+    from biqe.predict.config import Joint
+    from biqe.predict.predictor import Predictor
 
     if split not in ("valid", "train"):
         raise InvalidOption(f"--split must be valid or train; test queries are held out. Got {split!r}")
@@ -108,7 +107,7 @@ def calibrate(
         queries = queries.take(sample_groups(queries.kinds * 0, limit, seed))
     known, complete = base.splits["train"], base.splits["complete"]
     use_graph(loaded.model, known)
-    asked = validation_questions(queries, seed)
+    asked = fit_calibration.validation_questions(queries, seed)
     with progress("asking", len(asked)) as advance:
         done = 0
 
@@ -119,9 +118,11 @@ def calibrate(
 
         predictor = Predictor(loaded.model)
         joint = joint or predictor.joint
-        listed = list_rows(predictor, asked, known, complete, joint=Joint(joint), top=top, progress=show)
-    found = calibrated_on(listed, seed=seed, decode=joint, top=top)
-    place = fitting.save(found.calibration, base.model_folder)
+        listed = fit_calibration.list_rows(
+            predictor, asked, known, complete, joint=Joint(joint), top=top, progress=show
+        )
+    found = fit_calibration.calibrate(listed, seed=seed, decode=joint, top=top)
+    place = calibration.save(found.calibration, base.model_folder)
     if out is not None or pictures.installed():
         drawn = {
             "before, all rows": found.before["all"],

@@ -93,8 +93,8 @@ def _show(settings: dict[str, Any], json: bool) -> None:
 
 def _change_solving(run: Path, words: list[str]) -> dict[str, Any]:
     """Change how the model of a run, or of a model folder, solves queries; returns the changed options."""
-    from biqe.answer import calibration
     from biqe.models import store
+    from biqe.predict import calibration
     from biqe.train.run import Run, is_run_folder
 
     folder = Run.open(run).model_folder if is_run_folder(run) else run

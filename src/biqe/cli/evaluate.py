@@ -189,7 +189,7 @@ def _own_place(run: Path, asked: EvaluationQueries) -> Path | None:
     for what is part of biqe itself, and is not written to."""
     from biqe.evaluate.loop import fingerprint
     from biqe.evaluate.report import queries_of
-    from biqe.locate import EMBEDDED
+    from biqe.knowledge_base.locate import EMBEDDED
 
     if run.as_posix() in EMBEDDED:
         return None
@@ -216,7 +216,7 @@ def _tell_graph(model: QueryModel, asked: EvaluationQueries, run: Path) -> None:
     from biqe.graph import folder as graph_folder
     from biqe.graph.knowledge_graph import Graph
     from biqe.graph.triples import union
-    from biqe.models._contract import UsesGraph
+    from biqe.models._contract import UsesGraph, use_graph
 
     if not isinstance(model, UsesGraph):
         return
@@ -229,7 +229,7 @@ def _tell_graph(model: QueryModel, asked: EvaluationQueries, run: Path) -> None:
     known = splits["train"]
     if asked.notes.get("split") == "test":
         known = Graph(splits.vocabulary, union(splits.train, splits.valid))
-    model.use_graph(known)
+    use_graph(model, known)
 
 
 def _training_of(run: Path) -> dict[str, Any] | None:
@@ -257,7 +257,7 @@ def _training_of(run: Path) -> dict[str, Any] | None:
 def _model_folder(run: Path) -> Path:
     """The best model of a run, the folder itself, or the embedded model."""
     from biqe.errors import UnreadableFile
-    from biqe.locate import EMBEDDED
+    from biqe.knowledge_base.locate import EMBEDDED
 
     if run.as_posix() in EMBEDDED:
         from biqe import atlas

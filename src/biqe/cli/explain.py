@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from biqe.answer.config import MODES, TOP
+from biqe.answer.config import MODES
 from biqe.cli._console import err
 from biqe.cli._options import GraphFolder, Known, Target, Top, query_text
 from biqe.errors import EmptyResult, InvalidOption, UnsupportedQuery
+from biqe.predict.config import TOP
 
 if TYPE_CHECKING:
-    from biqe.answer.result import Answers, Row
+    from biqe.answer.answers import Answers, Row
     from biqe.answer.terms import TermTable
 
 
@@ -96,7 +97,7 @@ def _form(form: str | None, out: Path | None, forms: dict[str, str]) -> str:
 
 def _row(answers: Answers | TermTable, number: int) -> Row:
     """The row of this number, from 1."""
-    from biqe.answer.result import Answers
+    from biqe.answer.answers import Answers
 
     if not isinstance(answers, Answers):
         raise UnsupportedQuery(

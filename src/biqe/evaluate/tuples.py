@@ -151,7 +151,7 @@ def evaluate_tuples(
     progress: Progress | None = None,
 ) -> TupleReport:
     """Ranks of the gold tuples of ``queries`` with two targets or more, by each of ``ways``; differences are against
-    the first of them. A model that ranks tuples by itself is added as ``own``, unless ``linked``, which asks it, is one
+    the first of them. A model that ranks tuples by itself is added as ``own``, unless ``links``, which asks it, is one
     of the ways.
 
     ``complete`` says which tuples are true. Queries that the model does not support, or without a gold tuple or with
@@ -177,7 +177,7 @@ def evaluate_tuples(
     excluded = [TrueTuples(complete, query, gold) for query, gold in zip(asked, golds, strict=True)]
     every = dict(ways)
     with at_rest(model):
-        if "linked" not in every and isinstance(model, FindsTuples):
+        if "links" not in every and isinstance(model, FindsTuples):
             if model.tuples(QuerySet.of(asked[:1]), 1) is not None:
                 every["own"] = own_way(model)
         total, done = len(every) * len(asked), 0

@@ -1,9 +1,5 @@
 """Why a row is an answer: three views of it, in words, in numbers and as a picture.
 
-asking.py          what a model says about one row of a query
-search.py          stored triples and missing links that together make rows; answering searches here, too
-weigh.py           which of several such ways is the most probable
-witness.py         the same for one row that is explained
 attention.py       which parts of the query each unknown looked at
 counterfactual.py  how the row's probability changes when the query, or what the model may use, changes
 compose.py         explain(): the views together
@@ -28,7 +24,7 @@ __all__ = ["VIEWS", "Explanation", "explain"]
 
 
 def __getattr__(name: str) -> Any:
-    # Answering needs the search alone, and pictures take long to load.
+    # Answering needs words.py alone, and pictures take long to load.
     if name not in __all__:
         raise AttributeError(f"module 'biqe.explain' has no attribute {name!r}")
     from biqe.explain import compose, explanation, parts

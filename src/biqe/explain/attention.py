@@ -17,7 +17,7 @@ from biqe.errors import UnsupportedQuery
 from biqe.query.tokens import tokens
 
 if TYPE_CHECKING:
-    from biqe.explain.asking import Asker
+    from biqe.predict.predictor import Predictor
     from biqe.query.bound import BoundQuery
 
 Table = tuple[tuple[float, ...], ...]
@@ -49,15 +49,15 @@ class Attention:
         return self.by_layer[-1]
 
 
-def attend(asker: Asker, query: BoundQuery) -> Attention:
+def attend(predictor: Predictor, query: BoundQuery) -> Attention:
     """What each unknown of ``query`` looks at. UnsupportedQuery where the model has no attention over tokens, or cannot
     read the query."""
     from biqe.evaluate.attention import query_attention  # torch: not before a model is asked
 
     if not query.targets:
         raise UnsupportedQuery("the question has no unknown that could look at something")
-    oriented = asker.prepare(query)
-    found = query_attention(asker.model, oriented, None, top=1)
+    oriented = predictor.prepare(query)
+    found = query_attention(predictor.model, oriented, None, top=1)
     elements = np.array(tokens(oriented).elements)  # (T,) nodes, then number of nodes + edge
     read = np.unique(elements)
     belongs = elements[:, None] == read  # (T, parts)

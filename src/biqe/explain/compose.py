@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from biqe.errors import InvalidOption, UnsupportedQuery, VocabularyMismatch
-from biqe.explain import witness
-from biqe.explain.asking import Asker, LinkProbabilities
 from biqe.explain.attention import attend
-from biqe.explain.counterfactual import Asked, told, vary
+from biqe.explain.counterfactual import Asked, reason_of, vary, with_graph
 from biqe.explain.explanation import Explanation
 from biqe.explain.graph_layout import depths
 from biqe.explain.parts import (
@@ -27,9 +25,10 @@ from biqe.explain.parts import (
     Pattern,
     Witness,
 )
-from biqe.explain.search import Allowed, Evidence
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.vocabulary import Vocabulary
+from biqe.predict.evidence import Evidence, EvidenceSearch, IdLink, Masks, forward
+from biqe.predict.predictor import Predictor
 from biqe.query.bound import HIDDEN as HIDDEN_NODE
 from biqe.query.bound import TARGET, BoundQuery
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def explain(
-    model: QueryModel | None,
+    model: QueryModel | Predictor | None,
     graph: Graph,
     query: BoundQuery,
     row: Mapping[int, int],
@@ -46,26 +45,25 @@ def explain(
     *,
     views: Sequence[str] = VIEWS,
     probability: float | None = None,
-    link_probabilities: LinkProbabilities | None = None,
-    allowed: Allowed | None = None,
+    link_probabilities: Mapping[IdLink, float] | None = None,
+    allowed: Masks | None = None,
     evidence: Evidence | None = None,
     asked: BoundQuery | None = None,
-    permitted: Allowed | None = None,
+    permitted: Masks | None = None,
     remark: str = "",
 ) -> Explanation:
     """Why ``row`` answers ``query``.
 
     ``query`` is the bound query as the user wrote it, ``row`` the entity of each of its target nodes, ``graph`` the
     triples that count as known. Without a model there is a witness and nothing else. ``probability`` is what the row
-    was given when it was asked for, and ``link_probabilities`` says how probable single links are, both calibrated
-    perhaps; left out, they are the model's shares. ``allowed`` are the entities that hidden variables may be, as (E,)
-    masks by node, where the query has conditions on them. A view that the model cannot give is skipped with a sentence;
-    a row that does not fit the query is refused.
+    was given when it was asked for; left out, it is the model's share. ``allowed`` are the entities that hidden
+    variables may be, as (E,) masks by node, where the query has conditions on them. A view that the model cannot give
+    is skipped with a sentence; a row that does not fit the query is refused.
 
-    Of a row that was answered, ``evidence`` is what it was found to rest on, and ``asked`` the question that the model
-    was put: the same nodes and patterns, with hidden variables as further targets perhaps, or targets as constants;
-    ``permitted`` are the entities that conditions leave its targets. ``remark`` is a sentence on why the row's
-    probability is not its share.
+    Of a row that was answered, ``evidence`` is what it was found to rest on, ``link_probabilities`` how probable its
+    missing links are, and ``asked`` the question that the model was put: the same nodes and patterns, with hidden
+    variables as further targets perhaps, or targets as constants; ``permitted`` are the entities that conditions leave
+    its targets. ``remark`` is a sentence on why the row's probability is not its share.
 
     >>> from biqe.graph.triples import as_triples
     >>> town = Vocabulary(["Rhine", "Bonn"], ["located_on"])
@@ -75,7 +73,8 @@ def explain(
     ('known', (Link(pattern=0, is_stored=True, probability=1.0),))
     """
     row = {int(node): int(entity) for node, entity in row.items()}
-    _check(model, graph, query, row, vocabulary, views)
+    predictor = model if model is None or isinstance(model, Predictor) else Predictor(model)
+    _check(predictor, graph, query, row, vocabulary, views)
     for node, mask in (allowed or {}).items():
         if not 0 <= node < len(query.nodes) or query.nodes[node] != HIDDEN_NODE or mask.shape != (graph.entity_count,):
             raise InvalidOption(
@@ -84,42 +83,47 @@ def explain(
             )
     if probability is not None and not 0.0 <= probability <= 1.0:
         raise InvalidOption(f"the probability of a row must be in [0, 1]. Got {probability}")
-    asker = None if model is None else told(Asker(model, link_probabilities), graph)
-    found = witness.find(graph, query, row, asker, allowed, evidence)
     asked = query if asked is None else asked
     if (len(asked.nodes), asked.edges) != (len(query.nodes), query.edges):
         raise InvalidOption("the question as it was asked must have the nodes and patterns of the query")
-    values = {node: found.nodes[node] for node in asked.targets}
+    predictor = None if predictor is None else with_graph(predictor, graph)
+    said = dict(link_probabilities or {})
+    if evidence is None:
+        values = [row[node] for node in query.targets]
+        (evidence,), found = EvidenceSearch(graph, query, allowed).find([values], predictor)
+        said = {**found, **said}
+    chances = _chances(evidence, predictor, graph, said)
     made: dict[str, Any] = {}
     skipped: dict[str, str] = {}
     share = None
-    if asker is None:
+    if predictor is None:
         reason = "there is no model, so there is nothing to ask."
         skipped = {view: reason for view in (ATTENTION, COUNTERFACTUAL) if view in views}
     else:
         if ATTENTION in views:
             try:
-                made[ATTENTION] = attend(asker, asked)
+                made[ATTENTION] = attend(predictor, asked)
             except UnsupportedQuery as error:
-                skipped[ATTENTION] = _sentence(error.message)
+                skipped[ATTENTION] = _sentence(reason_of(error))
+        put = Asked(predictor, graph, asked, evidence, chances, permitted or {})
         try:
             if COUNTERFACTUAL in views:
-                made[COUNTERFACTUAL] = vary(asker, graph, asked, values, found, permitted)
+                made[COUNTERFACTUAL] = vary(put)
                 share = made[COUNTERFACTUAL].share
             else:
-                share = Asked(asker, graph, asked, values, found, permitted or {}).share()
+                share = put.share()
         except UnsupportedQuery as error:
             if COUNTERFACTUAL in views:
-                skipped[COUNTERFACTUAL] = _sentence(error.message)
+                skipped[COUNTERFACTUAL] = _sentence(reason_of(error))
     if WITNESS in views:
-        links = enumerate(zip(found.stored, found.probabilities, strict=True))
-        made[WITNESS] = Witness(tuple(Link(number, *link) for number, link in links), found.is_complete)
+        links = enumerate(zip(evidence.stored, chances, strict=True))
+        made[WITNESS] = Witness(tuple(Link(number, *link) for number, link in links), evidence.is_complete)
     return Explanation(
-        model=None if model is None else model.name,
-        nodes=_nodes(query, found, vocabulary),
+        model=None if predictor is None else predictor.name,
+        nodes=_nodes(query, evidence, vocabulary),
         patterns=_patterns(query, vocabulary),
         targets=query.targets,
-        status=KNOWN if all(found.stored) else PREDICTED,
+        status=KNOWN if all(evidence.stored) else PREDICTED,
         probability=share if probability is None else float(probability),
         share=share,
         depths=depths(query, graph.relation_count),
@@ -129,8 +133,24 @@ def explain(
     )
 
 
+def _chances(
+    evidence: Evidence, predictor: Predictor | None, graph: Graph, said: dict[IdLink, float]
+) -> tuple[float | None, ...]:
+    """For each pattern: 1 where its link is stored, the model's probability where it is missing, None where nobody can
+    say."""
+    new = [link for link in evidence.missing if link.is_closed and link not in said]
+    if predictor is not None and new:
+        try:
+            said.update(zip(new, predictor.link_probabilities(new, graph), strict=True))
+        except UnsupportedQuery:
+            pass  # a model that cannot read a single link has no opinion on it
+    return tuple(
+        1.0 if is_stored else said.get(link) for link, is_stored in zip(evidence.links, evidence.stored, strict=True)
+    )
+
+
 def _check(
-    model: QueryModel | None,
+    predictor: Predictor | None,
     graph: Graph,
     query: BoundQuery,
     row: Mapping[int, int],
@@ -152,8 +172,8 @@ def _check(
             raise InvalidOption(f"entity ids of a row must be in [0, {graph.entity_count:,}). Got {entity}")
     counts = {"graph": (graph.entity_count, graph.relation_count)}
     counts["vocabulary"] = len(vocabulary.entities), len(vocabulary.relations)
-    if model is not None:
-        counts["model"] = model.entity_count, model.relation_count
+    if predictor is not None:
+        counts["model"] = predictor.entity_count, predictor.model.relation_count
     if len(set(counts.values())) > 1:
         shown = "; ".join(f"the {name} has {e:,} entities and {r:,} relations" for name, (e, r) in counts.items())
         raise VocabularyMismatch(
@@ -161,12 +181,12 @@ def _check(
         )
 
 
-def _nodes(query: BoundQuery, found: witness.Found, vocabulary: Vocabulary) -> tuple[Node, ...]:
+def _nodes(query: BoundQuery, found: Evidence, vocabulary: Vocabulary) -> tuple[Node, ...]:
     nodes = []
     counts = {ASKED: 0, HIDDEN: 0}
     for number, (value, entity) in enumerate(zip(query.nodes, found.nodes, strict=True)):
         name = label = None
-        if entity != witness.NOBODY:
+        if entity >= 0:
             name, label = vocabulary.entities[entity], vocabulary.label(entity)
         if value >= 0:
             nodes.append(Node(CONSTANT, str(label), name, label))
@@ -181,7 +201,7 @@ def _nodes(query: BoundQuery, found: witness.Found, vocabulary: Vocabulary) -> t
 
 def _patterns(query: BoundQuery, vocabulary: Vocabulary) -> tuple[Pattern, ...]:
     count = len(vocabulary.relations)
-    edges = (witness.forward(edge, count) for edge in query.edges)
+    edges = (forward(edge, count) for edge in query.edges)
     return tuple(Pattern(subject, vocabulary.relations[relation], object_) for subject, relation, object_ in edges)
 
 

@@ -1,7 +1,7 @@
 """How a row's share changes when the query changes, or when a stored triple is withheld from the model.
 
 **A pattern is dropped**: the query without it is asked, whatever then hangs together. An unknown about which nothing
-is said any more has no share. The share is the model's own (see asking.py), before any calibration.
+is said any more has no share. The share is the model's own (see predict/row_share.py), before any calibration.
 
 **A stored triple is removed** from what the model may use, which means
 
@@ -21,17 +21,18 @@ constants, and with parts of a predicted row that the graph holds, and nothing j
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from biqe.errors import UnsupportedQuery
-from biqe.explain.asking import Asker, Triple
-from biqe.explain.search import Allowed
-from biqe.explain.witness import Found, forward
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import difference
+from biqe.predict import probability
+from biqe.predict.evidence import Evidence, IdLink
+from biqe.predict.predictor import Predictor, Triple
+from biqe.predict.row_share import Masks, row_share
 from biqe.query.bound import BoundQuery
 from biqe.query.dag import components
 
@@ -71,50 +72,50 @@ class Counterfactual:
     """Whether the model looks facts up in the graph while it answers."""
 
 
-def sees_graph(asker: Asker) -> bool:
-    """Whether a model looks facts up in the graph while it answers. One that counts links would hardly miss a fact."""
-    return bool(getattr(asker.model, "looks_facts_up", False))
+def sees_graph(predictor: Predictor) -> bool:
+    """Whether a model looks facts up in the graph while it answers; one that merely counts links does not."""
+    return bool(getattr(predictor.model, "looks_facts_up", False))
 
 
-def told(asker: Asker, graph: Graph) -> Asker:
+def with_graph(predictor: Predictor, graph: Graph) -> Predictor:
     """The same model with ``graph`` to look into, if it looks into one; the model that was given stays as it is."""
-    if not sees_graph(asker):
-        return asker
+    if not sees_graph(predictor):
+        return predictor
     from biqe.models._contract import use_graph
 
-    model = copy.copy(asker.model)  # shares the weights
+    model = copy.copy(predictor.model)  # shares the weights
     use_graph(model, graph)
-    return Asker(model, asker.links)
+    return Predictor(model, predictor.calibration)
 
 
-def vary(
-    asker: Asker,
-    graph: Graph,
-    query: BoundQuery,
-    row: Mapping[int, int],
-    found: Found,
-    permitted: Allowed | None = None,
-) -> Counterfactual:
-    """Every change, one at a time. ``asker`` was ``told`` of ``graph``; ``found`` is the row's witness, and
-    ``permitted`` the entities that conditions leave targets. Refused where the row cannot be given a share to begin
-    with."""
-    asked = Asked(asker, graph, query, row, found, permitted or {})
+def vary(asked: Asked) -> Counterfactual:
+    """Every change, one at a time. Refused where the row cannot be given a share to begin with."""
     share = asked.share()
-    triples = tuple(asked.without_triple(number) for number, is_stored in enumerate(found.stored) if is_stored)
-    patterns = tuple(asked.without_pattern(number) for number in range(len(query.edges)))
-    return Counterfactual(share, patterns, triples, sees_graph(asker))
+    stored = asked.evidence.stored
+    triples = tuple(asked.without_triple(number) for number, is_stored in enumerate(stored) if is_stored)
+    patterns = tuple(asked.without_pattern(number) for number in range(len(asked.query.edges)))
+    return Counterfactual(share, patterns, triples, sees_graph(asked.predictor))
 
 
 class Asked:
     """A question as it was put to the model when a row was listed, and the row."""
 
     def __init__(
-        self, asker: Asker, graph: Graph, query: BoundQuery, row: Mapping[int, int], found: Found, permitted: Allowed
+        self,
+        predictor: Predictor,
+        graph: Graph,
+        query: BoundQuery,
+        evidence: Evidence,
+        chances: Sequence[float | None],
+        permitted: Masks,
     ) -> None:
-        self.asker, self.graph, self.query, self.row, self.found = asker, graph, query, row, found
+        """``predictor`` has ``graph`` to look into; ``chances`` are the probabilities of the links of ``evidence``, and
+        ``permitted`` are the entities that conditions leave targets."""
+        self.predictor, self.graph, self.query, self.evidence, self.chances = predictor, graph, query, evidence, chances
+        self.row = {node: evidence.nodes[node] for node in query.targets}
         self.permitted = permitted
         parts = [set(part) for part in components(len(query.nodes), query.edges)]
-        self._whole = len(parts) > 1 and bool(query.targets) and asker.reads(query)
+        self._whole = len(parts) > 1 and bool(query.targets) and predictor.reads(query)
         if self._whole:
             parts = []
         self._part_of = {node: part for part in parts for node in part}
@@ -124,16 +125,16 @@ class Asked:
         ]
         """Patterns of parts that ask for nothing."""
         stored = [
-            all(held for held, edge in zip(found.stored, query.edges, strict=True) if edge[0] in part)
+            all(held for held, edge in zip(evidence.stored, query.edges, strict=True) if edge[0] in part)
             for part in open_parts
         ]
         self._settled: set[int] = set()
-        if not all(found.stored) and len(parts) > 1:
+        if not all(evidence.stored) and len(parts) > 1:
             self._settled = {node for part, held in zip(open_parts, stored, strict=True) if held for node in part}
 
     def share(self) -> float:
         """As it was asked."""
-        return self._closed_share() * self._open_share(self.asker, self.query)
+        return self._closed_share() * self._open_share(self.predictor, self.query)
 
     def without_pattern(self, number: int) -> Change:
         """The share without a pattern."""
@@ -143,29 +144,30 @@ class Asked:
         return self._changed(
             number,
             DROPPED,
-            lambda: self._closed_share(dropped=number) * self._open_share(self.asker, left, whole=False),
+            lambda: self._closed_share(dropped=number) * self._open_share(self.predictor, left, whole=False),
         )
 
     def without_triple(self, number: int) -> Change:
         """The share without the stored triple of a pattern."""
-        subject, relation, object_ = self.query.edges[number]
-        nodes = self.found.nodes
-        looks = sees_graph(self.asker)
-        asker = self.asker
+        subject, _, object_ = self.query.edges[number]
+        looks = sees_graph(self.predictor)
+        predictor = self.predictor
         if looks:
-            triple = forward((nodes[subject], relation, nodes[object_]), self.graph.relation_count)
-            asker = told(asker, without_triple(self.graph, triple))
+            predictor = with_graph(predictor, without_triple(self.graph, self.evidence.links[number]))
         if number in self._closed:
             return self._changed(
                 number,
                 TAKEN,
-                lambda: self._closed_share(withheld=number, asker=asker) * self._open_share(self.asker, self.query),
+                lambda: (
+                    self._closed_share(withheld=number, predictor=predictor)
+                    * self._open_share(self.predictor, self.query)
+                ),
             )
         # A part without one of its facts is not settled any more.
         settled = self._settled - self._part_of.get(subject, set())
         if looks:
             return self._changed(
-                number, TAKEN, lambda: self._closed_share() * self._open_share(asker, self.query, settled=settled)
+                number, TAKEN, lambda: self._closed_share() * self._open_share(predictor, self.query, settled=settled)
             )
         hidden = without_name(self.query, number)
         if hidden is not None:
@@ -173,7 +175,7 @@ class Asked:
             change = self._changed(
                 number,
                 HIDDEN_NAME,
-                lambda: self._closed_share() * self._open_share(asker, query, muted, settled=settled),
+                lambda: self._closed_share() * self._open_share(predictor, query, muted, settled=settled),
             )
             if change.share is not None:
                 return replace(change, name=subject if self.query.nodes[subject] >= 0 else object_)
@@ -182,7 +184,7 @@ class Asked:
             CUT,
             lambda: (
                 self._closed_share()
-                * self._open_share(asker, without_pattern(self.query, number), settled=settled, whole=False)
+                * self._open_share(predictor, without_pattern(self.query, number), settled=settled, whole=False)
             ),
         )
 
@@ -190,11 +192,11 @@ class Asked:
         try:
             return Change(number, how, share())
         except UnsupportedQuery as error:
-            return Change(number, how, None, error.message)
+            return Change(number, how, None, reason_of(error))
 
     def _open_share(
         self,
-        asker: Asker,
+        predictor: Predictor,
         query: BoundQuery,
         muted: frozenset[int] = frozenset(),
         *,
@@ -202,7 +204,8 @@ class Asked:
         whole: bool = True,
     ) -> float:
         """Of the parts with unknowns."""
-        return asker.share(
+        return row_share(
+            predictor,
             query,
             self.row,
             muted,
@@ -212,26 +215,27 @@ class Asked:
         )
 
     def _closed_share(
-        self, *, dropped: int | None = None, withheld: int | None = None, asker: Asker | None = None
+        self, *, dropped: int | None = None, withheld: int | None = None, predictor: Predictor | None = None
     ) -> float:
         """Of the parts that ask for nothing: their missing links, each once, multiplied."""
-        chances: dict[Triple, float | None] = {}
-        nodes, count = self.found.nodes, self.graph.relation_count
+        chances: dict[IdLink, float | None] = {}
         for number in self._closed:
-            subject, relation, object_ = self.query.edges[number]
-            triple = forward((nodes[subject], relation, nodes[object_]), count)
-            if number != dropped and not self.found.stored[number]:
-                chances[triple] = self.found.probabilities[number]
-            if number == withheld and asker is not None:
-                # A model that looks into the graph is asked itself: whoever else knows about links has seen the triple.
-                speaker = Asker(asker.model) if sees_graph(asker) else asker
-                (chances[triple],) = speaker.link_probabilities([triple])
-        total = 1.0
-        for chance in chances.values():
-            if chance is None:
-                raise UnsupportedQuery("a link is missing about which the model cannot say anything")
-            total *= chance
-        return total
+            link = self.evidence.links[number]
+            if number != dropped and not self.evidence.stored[number]:
+                chances[link] = self.chances[number]
+            if number == withheld and predictor is not None:
+                # A model that looks into the graph is asked without its calibration, which was fitted with the triple.
+                speaker = Predictor(predictor.model) if sees_graph(predictor) else predictor
+                (chances[link],) = speaker.link_probabilities([link], self.graph)
+        said = [chance for chance in chances.values() if chance is not None]
+        if len(said) < len(chances):
+            raise UnsupportedQuery("a link is missing about which the model cannot say anything")
+        return probability.of_facts(said)
+
+
+def reason_of(error: UnsupportedQuery) -> str:
+    """Why a model cannot read a query, in its own words."""
+    return str(getattr(error, "reason", error.message))
 
 
 def without_pattern(query: BoundQuery, number: int) -> BoundQuery:

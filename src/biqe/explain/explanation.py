@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from biqe.errors import InvalidOption, RunFailed
-from biqe.explain import text
+from biqe.explain import text, words
 from biqe.explain.attention import Attention, Table
 from biqe.explain.counterfactual import Change, Counterfactual
 from biqe.explain.parts import CONSTANT, HIDDEN, KNOWN, VIEWS, Node, Pattern, Witness
@@ -24,8 +23,6 @@ OTHERWISE = (
     "another way."
 )
 """What is said about a share that is not the probability, where nobody knows more."""
-_RAW_CONTROLS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-"""What JSON allows as it is, but a terminal should not see."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +135,7 @@ class Explanation:
         if form == "svg":
             return self.to_svg().encode()
         if form == "json":
-            written = json.dumps(self.to_json(), ensure_ascii=False, indent=2)
-            written = _RAW_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", written)
+            written = words.escaped_json(json.dumps(self.to_json(), ensure_ascii=False, indent=2))
             return f"{written}\n".encode(errors="backslashreplace")
         if form == "text":
             return f"{self.to_text()}\n".encode(errors="backslashreplace")

@@ -10,6 +10,8 @@ from rich.cells import cell_len, set_cell_size
 _HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _JOINERS = "\u200c\u200d"
 _IRI = re.compile(r"[a-z][a-z0-9+.-]*://")
+RAW_CONTROLS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""Characters that JSON and XML allow as they are, but a terminal should not see."""
 
 
 def visible(text: str) -> str:
@@ -36,6 +38,11 @@ def _visible(text: str, place: int) -> str:
     return character if harmless else character.encode("unicode_escape").decode("ascii")
 
 
+def escaped_json(text: str) -> str:
+    """A JSON document with the characters that JSON allows raw, but a terminal should not see, as escapes."""
+    return RAW_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
 def short(name: str) -> str:
     """The last part of an IRI, or of a name written as a path, as Freebase does; any other name as it is.
 
@@ -58,6 +65,14 @@ def cut(text: str, width: int) -> str:
     ahead = set_cell_size(text, width // 2).rstrip(_JOINERS)
     behind = set_cell_size(text[::-1], width - 1 - width // 2)[::-1].lstrip(_JOINERS)
     return f"{ahead}…{behind}"
+
+
+def fit(text: str, width: int) -> str:
+    """``text`` in exactly ``width`` columns: filled with spaces, or without its end where it is longer."""
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    # A joiner at the cut would join the ellipsis to the name.
+    return set_cell_size(set_cell_size(text, width - 1).rstrip(_JOINERS) + "…", width)
 
 
 def padded(text: str, width: int) -> str:

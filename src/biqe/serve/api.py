@@ -73,7 +73,7 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
         return TermTable(
             query,
             table.variables,
-            table.rows,
+            tuple(table.rows),  # type: ignore[arg-type]  # all are terms
             ("known",) * len(table.rows),
             table.holds,
             table.complete,
@@ -168,7 +168,7 @@ class JsonRoute(APIRoute):
 
 
 def _model(name: str, folder: Path, main: Path | None) -> schemas.ModelOut:
-    from biqe.answer import calibration
+    from biqe.predict import calibration
 
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))

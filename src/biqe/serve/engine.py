@@ -32,10 +32,10 @@ from biqe.serve.lanes import Lane, Request
 from biqe.serve.workers import warm
 
 if TYPE_CHECKING:
-    from biqe.answer.predicted import Predictor
-    from biqe.answer.result import Answers
+    from biqe.answer.answers import Answers
     from biqe.answer.terms import TermTable
     from biqe.explain import Explanation
+    from biqe.predict.predictor import Predictor
     from biqe.serve.live.changes import Changes
     from biqe.serve.live.versions import Used, View
 
@@ -306,7 +306,7 @@ class Engine:
 
     def shared(self, predictor: Predictor) -> Predictor:
         """The predictor with its model behind the queue."""
-        from biqe.answer.predicted import Predictor
+        from biqe.predict.predictor import Predictor
 
         def check() -> Callable[[], None] | None:
             return None if self._here.request is None else self._here.request.check

@@ -29,7 +29,7 @@ from biqe.serve.query_checks import FORMS, Prologue
 from biqe.serve.results import node, table_of
 
 if TYPE_CHECKING:
-    from biqe.answer.result import Answers
+    from biqe.answer.answers import Answers
     from biqe.answer.terms import TermTable
 
 PREDICT = "urn:biqe:predict"
@@ -270,7 +270,7 @@ def _values(answers: Answers | TermTable, extra: dict[str, str]) -> str:
         return " " if table.holds else "FILTER(false)"
     own = table.variables[: len(table.variables) - len(wanted)]
     head = " ".join(f"?{name}" for name in [*own, *(extra[name] for name in wanted)])
-    lines = [f"({' '.join(map(_written, row))})" for row in table.rows]
+    lines = [f"({' '.join(map(_written, row))})" for row in table.rows]  # type: ignore[arg-type]  # all are terms
     return f"VALUES ({head}) {{ {' '.join(lines)} }}"
 
 

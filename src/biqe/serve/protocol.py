@@ -17,14 +17,15 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from biqe.answer.formats import visible
+from biqe.answer.result import ResultTable
 from biqe.errors import BiqeError, Busy, RequestRefused, SparqlSyntax, TookTooLong
+from biqe.explain.words import visible
 from biqe.query.scan import scan
 from biqe.serve import federate, query_checks, requests
 from biqe.serve.config import MODES, ServeConfig
 from biqe.serve.guard import WRITE, denied
 from biqe.serve.requests import BODY_TYPES, FORM, SparqlRequest, choose_format
-from biqe.serve.results import EXTRA, ROWS, TRIPLES, Document, Table, is_cut, table_of
+from biqe.serve.results import EXTRA, ROWS, TRIPLES, Document, is_cut, table_of
 from biqe.serve.schemas import ERRORS
 from biqe.serve.service_description import describe
 
@@ -85,7 +86,7 @@ class Protocol:
             headers["X-Biqe-Truncated"] = f"after {document.rows} rows"
         return Response(document.body, media_type=offered[form], headers=headers)
 
-    async def rows(self, asked: SparqlRequest, deadline: float) -> Table:
+    async def rows(self, asked: SparqlRequest, deadline: float) -> ResultTable:
         """The rows of a query, at most as many as one answer may have."""
         stored, note = await self._stored(asked, deadline)
         if stored is None:
@@ -120,7 +121,7 @@ class Protocol:
         found = await self.engine.exact(asked.text, max_rows=limits.rows, deadline=_left(deadline), **options)
         return found, "; ".join(notes)
 
-    async def _predicted(self, asked: SparqlRequest, deadline: float) -> Table:
+    async def _predicted(self, asked: SparqlRequest, deadline: float) -> ResultTable:
         """Known and predicted rows."""
         query_checks.refuse_long_question(asked.text)
         options = {"links": "missing" in asked.extra, **asked.options}  # no other column needs single links

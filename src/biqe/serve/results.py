@@ -1,6 +1,6 @@
-"""Answers as they go over the wire: the standard result formats, with absolute IRIs.
+"""Answers as the endpoint writes them: the standard result formats, with absolute IRIs.
 
-A graph may call an entity Rhine, which is no IRI; on the wire it is ``urn:biqe:name:Rhine``, and a query may write it
+A graph may call an entity Rhine, which is no IRI; the endpoint writes ``urn:biqe:name:Rhine``, and a query may write it
 so.
 """
 
@@ -8,25 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from biqe.answer.combine import KNOWN
-from biqe.answer.formats import XSD, escaped_json, patterns
-from biqe.answer.result import Answers
-from biqe.answer.terms import TermTable, json_term
+from biqe.answer import formats
+from biqe.answer.answers import Answers, Row
+from biqe.answer.result import KNOWN, ResultTable, View, entity_term, number_term, patterns
+from biqe.answer.terms import TermRow, TermTable
 from biqe.exact.store import Solutions, Term, iri_of, node_of
-
-if TYPE_CHECKING:
-    from biqe.answer.result import Row
 
 EXTRA = ("probability", "status", "missing")
 """Columns that a client may ask for: how probable a row is, whether it is known or predicted, and what it lacks."""
 
-ROWS = {
-    "json": "application/sparql-results+json",
-    "xml": "application/sparql-results+xml",
-    "csv": "text/csv",
-    "tsv": "text/tab-separated-values",
+_PREFERRED = ("json", "xml", "csv", "tsv")
+_FORMATS = {name.removeprefix("sparql-"): name for name in formats.names() if name != "json"}
+"""Formats of answers by the short name that the parameter ``format`` takes."""
+ROWS: dict[str, str] = {
+    name: formats.module_of(_FORMATS[name]).MEDIA_TYPE
+    for name in (*_PREFERRED, *(name for name in _FORMATS if name not in _PREFERRED))
+    if hasattr(formats.module_of(_FORMATS[name]), "MEDIA_TYPE")
 }
 TRIPLES = {
     "turtle": "text/turtle",
@@ -35,42 +34,18 @@ TRIPLES = {
     "jsonld": "application/ld+json",
 }
 """Media types by the short name that the parameter ``format`` takes, the preferred one first."""
-_WRITERS = {"json": "sparql-json", "xml": "xml", "csv": "csv", "tsv": "tsv"}
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of terms in the graph's own names; or, for ASK, a truth value."""
-
-    variables: tuple[str, ...]
-    rows: tuple[tuple[Term | None, ...], ...]
-    holds: bool | None = None
-    complete: bool = True
-    """False where rows are left out that the query asked for."""
-    probability: float | None = None
-    """For ASK: how probable it is; None where nobody can say."""
-    expected: str | None = None
-    """For COUNT: how many more the model expects, where the rows do not say so."""
-    note: str = ""
-    """What there is to say about the rows, such as that an entity cannot be predicted yet."""
-
-    def cut(self, most: int) -> Table:
-        """At most this many rows."""
-        if len(self.rows) <= most:
-            return self
-        return replace(self, rows=self.rows[:most], complete=False)
 
 
 @dataclass(frozen=True)
 class Document:
-    """Rows or triples as they go over the wire."""
+    """Rows or triples as they go to a client."""
 
     body: bytes
     rows: int
     complete: bool
 
     @classmethod
-    def of(cls, table: Table, form: str) -> Document:
+    def of(cls, table: ResultTable, form: str) -> Document:
         """``form`` is one of ROWS or TRIPLES."""
         body = write_triples(table, form) if form in TRIPLES else write_rows(table, form).encode()
         return cls(body, len(table.rows), table.complete)
@@ -81,61 +56,44 @@ def is_cut(found: Answers | TermTable) -> bool:
     return not found.complete if isinstance(found, TermTable) else found.rows.known_capped
 
 
-def table_of(found: Answers | TermTable | Solutions | bool, extra: Sequence[str]) -> Table:
+def table_of(found: Answers | TermTable | Solutions | bool, extra: Sequence[str]) -> ResultTable:
     """The rows, with the extra columns after the variables. A variable that is called like one keeps its place.
 
     COUNT is one row, as every client expects; where it asks for the status, what the model expects is another.
     """
     if isinstance(found, bool):
-        return Table((), (), found)
-    if isinstance(found, Solutions):
-        told = {"probability": _number(1.0), "status": Term("literal", "known"), "missing": Term("literal", "")}
-        added = [name for name in extra if name not in found.variables]
-        more = tuple(told[name] for name in added)
-        rows = tuple((*row, *more) for row in found.rows) if more else found.rows
-        return Table((*found.variables, *added), rows, complete=found.complete)
+        return ResultTable((), (), found)
     if isinstance(found, TermTable) and found.holds is not None:
-        return Table((), (), found.holds)
+        return ResultTable((), (), found.holds)
     if isinstance(found, Answers) and found.form == "ASK":
         probability = max((row.probability for row in found), default=None)
-        return Table((), (), found.holds, probability=probability, note=found.note)
+        return ResultTable((), (), found.holds, probability, note=found.note)
     added = [name for name in extra if name not in found.variables]
+    variables = (*found.variables, *added)
+    if isinstance(found, Solutions):
+        told = {"probability": number_term(1.0), "status": Term("literal", KNOWN), "missing": Term("literal", "")}
+        more = tuple(told[name] for name in added)
+        rows = tuple((*row, *more) for row in found.rows) if more else found.rows
+        return ResultTable(variables, rows, complete=found.complete)
     if isinstance(found, TermTable):
         counted = [row for row in found if row.status == KNOWN]
         shown = counted if counted and "status" not in added else found
-        lines = [(*row.terms.values(), *_told(row, added)) for row in shown]
+        lines = [(*row.terms.values(), *_extra(row, added)) for row in shown]
         expected = next((str(row[found.variables[0]]) for row in found if row.status != KNOWN), None)
-        return Table(
-            (*found.variables, *added), tuple(lines), complete=found.complete, expected=expected, note=found.note
-        )
-    vocabulary_terms = {entity: _entity(found.name(entity)) for row in found for entity in row.ids}
-    lines = [(*(vocabulary_terms[entity] for entity in row.ids), *_told(row, added)) for row in found]
-    return Table((*found.variables, *added), tuple(lines), complete=not is_cut(found), note=found.note)
+        return ResultTable(variables, lines, complete=found.complete, expected=expected, note=found.note)
+    terms = {entity: entity_term(found.name(entity)) for row in found for entity in row.ids}
+    lines = [(*(terms[entity] for entity in row.ids), *_extra(row, added)) for row in found]
+    return ResultTable(variables, lines, complete=not is_cut(found), note=found.note)
 
 
-def _told(row: Row | Any, extra: Iterable[str]) -> list[Term | None]:
+def _extra(row: Row | TermRow, extra: Iterable[str]) -> list[Term | None]:
     values: list[Term | None] = []
     for name in extra:
         if name == "probability":
-            values.append(None if row.probability is None else _number(row.probability))
+            values.append(None if row.probability is None else number_term(row.probability))
         else:
             values.append(Term("literal", row.status if name == "status" else patterns(row.missing)))
     return values
-
-
-def _number(value: float) -> Term:
-    return Term("literal", repr(float(value)), XSD + "double")
-
-
-def _entity(name: str) -> Term:
-    return Term("bnode", name) if node_is_blank(name) else Term("uri", name)
-
-
-def node_is_blank(name: str) -> bool:
-    """Whether the store has this name as a blank node."""
-    from pyoxigraph import BlankNode
-
-    return name.startswith("_:") and isinstance(node_of(name), BlankNode)
 
 
 def node(term: Term) -> Any:
@@ -149,42 +107,16 @@ def node(term: Term) -> Any:
     return Literal(term.value, datatype=NamedNode(term.datatype) if term.datatype else None)
 
 
-def write_rows(table: Table, form: str) -> str:
-    """Rows or a truth value in one of ROWS."""
-    if form == "json" and table.holds is None:
-        return _json_rows(table)
-    rows = tuple(tuple(None if term is None else _absolute(term) for term in row) for row in table.rows)
-    known = ("known",) * len(rows)
-    return TermTable("", table.variables, rows, known, table.holds).write(_WRITERS[form])
+def write_rows(table: ResultTable, form: str) -> str:
+    """Rows or a truth value in one of ROWS. How probable a truth value is, a header says."""
+    return formats.write(replace(table, probability=None, compact=True), _FORMATS[form], View())
 
 
-def _json_rows(table: Table) -> str:
-    """SPARQL JSON without line breaks, each different term made once: rows repeat their entities."""
-    import orjson
-
-    written: dict[Term, dict[str, str]] = {}
-    bindings = []
-    for row in table.rows:
-        binding = {}
-        for name, term in zip(table.variables, row, strict=True):
-            if term is not None:
-                if term not in written:
-                    written[term] = json_term(_absolute(term))
-                binding[name] = written[term]
-        bindings.append(binding)
-    document = {"head": {"vars": table.variables}, "results": {"bindings": bindings}}
-    return escaped_json(orjson.dumps(document).decode()) + "\n"
-
-
-def _absolute(term: Term) -> Term:
-    return Term("uri", iri_of(term.value).value) if term.kind == "uri" else term
-
-
-def write_triples(table: Table, form: str) -> bytes:
+def write_triples(table: ResultTable, form: str) -> bytes:
     """Triples of a CONSTRUCT or DESCRIBE in one of TRIPLES."""
     from pyoxigraph import RdfFormat, Triple, serialize
 
-    triples = [Triple(*(node(term) for term in row if term is not None)) for row in table.rows]
+    triples = [Triple(*(node(term) for term in row if isinstance(term, Term))) for row in table.rows]
     chosen = {
         "turtle": RdfFormat.TURTLE,
         "nt": RdfFormat.N_TRIPLES,

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from biqe.answer.result import Answers
-from biqe.answer.terms import TermTable, value_of
+from biqe.answer.answers import Answers
+from biqe.answer.result import is_blank, value_of
+from biqe.answer.terms import TermTable
 from biqe.exact.store import Term, iri_of
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.ast import written
 from biqe.serve import schemas as out
-from biqe.serve.results import is_cut, node_is_blank
+from biqe.serve.results import is_cut
 
 if TYPE_CHECKING:
     from biqe.explain import Explanation
@@ -90,7 +91,7 @@ def _of_terms(found: TermTable, page: list[Any], total: int, vocabulary: Vocabul
 def entity_value(entity: int, vocabulary: Vocabulary) -> out.Value:
     """An entity of the graph."""
     name = vocabulary.entities[entity]
-    iri = None if node_is_blank(name) else iri_of(name).value
+    iri = None if is_blank(name) else iri_of(name).value
     return out.Value(id=entity, iri=iri, label=vocabulary.label(entity), term=None if iri is None else written(name))
 
 

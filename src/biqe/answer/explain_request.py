@@ -1,0 +1,75 @@
+"""What an explanation of a row has to know: the question as the model was asked it, and what the row rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biqe.answer.config import AskConfig
+from biqe.exact.filters import Filters
+from biqe.graph.vocabulary import Vocabulary
+from biqe.predict.config import BEAM
+from biqe.predict.decompose import values_questions
+from biqe.predict.predictor import Predictor
+from biqe.query.bind_question import BoundBranch
+from biqe.query.bound import BoundQuery
+from biqe.query.question import ASK
+
+if TYPE_CHECKING:
+    from biqe.answer.answers import Row
+
+
+def explain_options(row: Row, predictor: Predictor | None) -> dict[str, Any]:
+    """Options of ``explain.explain`` for a row of answers."""
+    answers, options = row.answers, dict[str, Any]()
+    branch = answers.branch_of(row)
+    if answers.rows.evidence and answers.rows.evidence[row.number] is not None:
+        options["evidence"] = answers.rows.evidence[row.number]
+    values = answers.assigned(row)
+    # What conditions say about hidden variables, the row's own entities there satisfy.
+    entities = np.arange(answers.graph.entity_count)
+    hidden = {node: entity for node, entity in values.items() if node not in branch.query.targets}
+    options["allowed"] = {node: entities == entity for node, entity in hidden.items()}
+    if predictor is not None:
+        options["link_probabilities"] = answers.rows.link_probabilities
+        if answers.form != ASK:
+            options["asked"], options["permitted"] = _as_asked(branch, values, answers.graph.vocabulary)
+        options["remark"] = _remark(answers.config, predictor, len(branch.wide.targets))
+    return options
+
+
+def _as_asked(
+    branch: BoundBranch, values: Mapping[int, int], vocabulary: Vocabulary
+) -> tuple[BoundQuery, dict[int, NDArray[np.bool_]]]:
+    """The question that the model was asked for a row, and the entities that conditions leave its targets, by node."""
+    query = branch.wide
+    nodes = {query.names[node]: node for node in query.targets} if branch.filters else {}
+    every = list(values_questions(query, Filters(branch.filters, vocabulary)))
+    fits = (asked for asked in every if all(passed[values[nodes[name]]] for name, passed in asked[0].items()))
+    allowed, column = next(fits, every[-1])
+    permitted = {nodes[name]: passed for name, passed in allowed.items()}
+    if column is None:
+        return query, permitted
+    fixed = query.targets[column]
+    filled = tuple(values[node] if node == fixed else value for node, value in enumerate(query.nodes))
+    targets = tuple(node for node in query.targets if node != fixed)
+    return replace(query, nodes=filled, targets=targets), {
+        node: mask for node, mask in permitted.items() if node != fixed
+    }
+
+
+def _remark(config: AskConfig, predictor: Predictor, targets: int) -> str:
+    """Why the probability of a row is not the share that an explanation starts from; '' where it should be."""
+    found_by = config.joint or predictor.joint
+    if predictor.calibration is not None:
+        return "This is its share of the row; the probability above was calibrated, so that the two differ."
+    if targets > 1 and found_by != BEAM:
+        return (
+            f"This is its share of the row when the unknowns are filled one after the other; the probability above was "
+            f"found by {found_by}."
+        )
+    return ""

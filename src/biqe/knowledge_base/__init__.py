@@ -1,0 +1,398 @@
+"""A graph and the models that were trained on it, in one handle: ``biqe.open(...).ask(...)``.
+
+What may be opened is told by ``locate``. A model, and torch with it, is loaded when something is predicted for the
+first time; known answers need neither.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from biqe.answer.answers import Answers, Row
+from biqe.answer.config import MODES, TOP, WIDTH, AskConfig
+from biqe.answer.execute import count, select_rows, verdict
+from biqe.answer.explain_request import explain_options
+from biqe.answer.terms import TermTable
+from biqe.errors import InvalidOption, NotPredictableYet, SparqlSyntax, UnknownName, UnreadableFile, UnsupportedQuery
+from biqe.exact.store import ExactStore
+from biqe.graph import folder as graph_folder
+from biqe.graph.knowledge_graph import Graph, Splits
+from biqe.graph.vocabulary import Vocabulary
+from biqe.knowledge_base.locate import AUTO, check_vocabulary, locate
+from biqe.knowledge_base.model_selection import Selection
+from biqe.predict.predictor import Predictor
+from biqe.predict.rows import join_notes
+from biqe.query.bind_question import BoundQuestion, bind_question
+from biqe.query.question import ASK, COUNT, Question
+from biqe.query.shapes import shape_of
+from biqe.query.sparql import parse_question
+from biqe.query.subset import OUTSIDE
+
+if TYPE_CHECKING:
+    from biqe.explain import Explanation
+
+KNOWN = ("complete", "train")
+
+
+class ChangedGraph(Protocol):
+    """A version of a graph that changes; serve/live has such views."""
+
+    @property
+    def splits(self) -> Splits: ...
+    @property
+    def known(self) -> str: ...
+    @property
+    def store(self) -> ExactStore: ...
+    @property
+    def literal_relations(self) -> frozenset[str]: ...
+
+
+@dataclass(frozen=True)
+class KnowledgeBase:
+    """A graph, and perhaps a model that predicts what the graph does not hold. Made by ``open``."""
+
+    name: str
+    """What was opened, as it was written."""
+    splits: Splits
+    known: str = "complete"
+    """The triples that count as known: ``complete`` (train, valid and test) or ``train``."""
+    model_folder: Path | None = None
+    """The main model; None where there is no model."""
+    prefixes: Mapping[str, str] | None = None
+    """Prefixes that queries may use without declaring them."""
+    models: Mapping[str, Path] = field(default_factory=dict)
+    """Folders of all models by name, the main one first; empty stands for ``model_folder`` alone."""
+    selection: Selection | None = None
+    """Which model was best on validation queries of which shape."""
+    literal_relations: frozenset[str] = frozenset()
+    """Relations with literals as objects, which a changed graph may have; only the exact store knows those."""
+
+    def __repr__(self) -> str:
+        model = f", model {self.model_folder}" if self.model_folder else ""
+        more = f" and {len(self.models) - 1} more" if len(self.models) > 1 else ""
+        return f"KnowledgeBase({self.name!r}, {self.vocabulary}{model}{more})"
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Names, ids and labels of the graph."""
+        return self.splits.vocabulary
+
+    @property
+    def graph(self) -> Graph:
+        """The triples that count as known."""
+        return self.splits[self.known]
+
+    @cached_property
+    def store(self) -> ExactStore:
+        """All of SPARQL 1.1 over the known triples; built on first use."""
+        return ExactStore(self.graph)
+
+    @property
+    def predictor(self) -> Predictor:
+        """The main model, loaded on first use."""
+        return self.predictor_of(None)
+
+    def predictor_of(self, model: str | None) -> Predictor:
+        """The model of this name, loaded on first use; the main one for None."""
+        folder = self.model_folder if model is None else self._folder(model)
+        if folder is None:
+            raise InvalidOption(
+                f"{self.name} is a graph without a model, so nothing can be predicted; mode must be known",
+                hint=f"train one with: biqe train {self.name} --out RUN, then ask RUN",
+            )
+        if folder not in self._loaded:
+            self._loaded[folder] = self._load(folder)
+        return self._loaded[folder]
+
+    @cached_property
+    def _loaded(self) -> dict[Path, Predictor]:
+        return {}
+
+    def _folder(self, model: str) -> Path:
+        if model not in self.models:
+            there = ", ".join(self.models) or "none"
+            raise UnknownName(
+                f"{self.name} has no model {model!r}; it has {there}",
+                hint=f"--model {AUTO} takes the best one for each query",
+            )
+        return self.models[model]
+
+    def at(self, view: ChangedGraph) -> KnowledgeBase:
+        """The same over another version of its graph, one that a live graph has come to; models are shared.
+
+        Known answers are those of that version. Models go on predicting among the entities that they know; a question
+        that names a newer one is answered from the graph alone, and says so.
+        """
+        changed = replace(self, splits=view.splits, known=view.known, literal_relations=view.literal_relations)
+        changed.__dict__["store"] = view.store
+        changed.__dict__["_read"] = self._read
+        return changed
+
+    @cached_property
+    def _read(self) -> dict[Path, tuple[Any, Any]]:
+        """Models as they lie in their folders, each with its calibration."""
+        return {}
+
+    def _load(self, folder: Path) -> Predictor:
+        # The only place where asking needs torch.
+        from biqe.models._extended_vocabulary import over_graph
+
+        if folder not in self._read:
+            self._read[folder] = self._read_model(folder)
+        model, calibration = self._read[folder]
+        return Predictor(over_graph(model, self.graph), calibration)
+
+    def _read_model(self, folder: Path) -> tuple[Any, Any]:
+        if not (folder / "manifest.json").is_file():
+            raise UnreadableFile(
+                f"{self.name} has no model yet: {folder} has no manifest.json",
+                hint="a run writes its first model after its first validation; --mode known does without",
+            )
+        from biqe.models.store import for_few_rows, load
+        from biqe.predict import calibration
+
+        loaded = load(folder)
+        check_vocabulary(folder, loaded.manifest, self.vocabulary)
+        return for_few_rows(loaded.model), calibration.load(folder)
+
+    def ask(
+        self,
+        text: str,
+        *,
+        mode: str = MODES[0],
+        top: int = TOP,
+        min_probability: float = 0.0,
+        joint: str | None = None,
+        width: int = WIDTH,
+        model: str | None = None,
+        coverage: float | None = None,
+        injective: bool = False,
+        links: bool = True,
+    ) -> Answers | TermTable:
+        """Answers to a SPARQL query: known rows first and complete, then up to ``top`` predicted ones.
+
+        ``mode`` is ``both``, ``known`` or ``predicted``. A graph without a model gives known rows only, and refuses
+        ``predicted``. ``joint`` and ``width`` say how tuples of several variables are found (see AskConfig); left out,
+        as when the model's probabilities were calibrated, and the answers say where it was otherwise. ``model``
+        is the name of one of several models, or ``auto`` for the best one on queries of this shape, with the others to
+        fall back on; left out, it is the main model, or ``auto`` where there is a selection. A query that no model can
+        answer raises UnsupportedQuery with its reason, unless ``mode`` is ``known``. ``coverage``, such as 0.9, asks a
+        calibrated model for an answer set: as many rows as it takes for the missing answer to be among them so often.
+        With ``injective``, no entity stands twice in a predicted row. With ``links=False`` the same rows come
+        sooner, and the model is not asked how probable their missing links are.
+
+        In ``known`` mode, a text beyond the subset goes to the exact store, as all of SPARQL 1.1. Its rows hold values
+        rather than entities (TermTable), and so do those of COUNT.
+        """
+        start = time.perf_counter()
+        config = AskConfig(mode, top, min_probability, joint, width, coverage, injective, links)
+        if not isinstance(text, str):
+            raise InvalidOption(f"a query is a text. Got {type(text).__name__}")
+        if model not in (None, AUTO):
+            self._folder(model)
+        try:
+            parsed = parse_question(text, prefixes=self.prefixes)
+            if mode == "known" and self._is_about_literals(parsed):
+                return TermTable.of_store(
+                    text, self.store.query(text, prefixes=self.prefixes), self.name, time.perf_counter() - start
+                )
+            question = bind_question(parsed, self.vocabulary)
+        except SparqlSyntax as refusal:
+            if mode != "known":
+                raise
+            try:
+                found = self.store.query(text, prefixes=self.prefixes)
+            except SparqlSyntax as error:
+                # Of two complaints about one text, the one about the part that both read.
+                raise (error if OUTSIDE in refusal.message else refusal) from None
+            return TermTable.of_store(text, found, self.name, time.perf_counter() - start)
+        predict = mode != "known" and not (mode == "both" and self.model_folder is None)
+        if not predict:
+            return self._answered(text, question, None, config, start, "")
+        return self._predicted(text, question, config, start, model)
+
+    def _is_about_literals(self, question: Question) -> bool:
+        """Whether a pattern has a relation that leads to literals, too: the graph's own rows would be too few."""
+        relations = {pattern.relation for branch in question.branches for pattern in branch.patterns}
+        return not self.literal_relations.isdisjoint(relations)
+
+    def _predicted(
+        self, text: str, question: BoundQuestion, config: AskConfig, start: float, model: str | None
+    ) -> Answers | TermTable:
+        """The answer of the first model that can read the question."""
+        refusals: list[UnsupportedQuery] = []
+        for name, why in self._candidates(question, model):
+            loading = time.perf_counter()
+            predictor = self.predictor_of(name)
+            # The first question waits for the model; that is not what the question took.
+            start += time.perf_counter() - loading
+            if refusals:
+                why = f"instead of {len(refusals)} that cannot read this query"
+            try:
+                self._refuse_unseen(question, predictor)
+                return self._answered(text, question, predictor, config, start, why, name)
+            except UnsupportedQuery as refusal:
+                refusals.append(refusal)
+        if config.mode == "both" and isinstance(refusals[0], NotPredictableYet):
+            return self._answered(text, question, None, config, start, "", note=str(refusals[0].message))
+        raise refusals[0]
+
+    def _refuse_unseen(self, question: BoundQuestion, predictor: Predictor) -> None:
+        """NotPredictableYet for a question that names what came to the graph after the model was trained."""
+        if predictor.seen is None:
+            return
+        entities, relations = predictor.seen
+        vocabulary = self.vocabulary
+        named = {
+            f"entity {vocabulary.entities[node]!r}"
+            for branch in question.branches
+            for node in branch.wide.nodes
+            if node >= entities
+        }
+        named |= {
+            f"relation {vocabulary.relations[relation]!r}"
+            for branch in question.branches
+            for _, relation, _ in branch.wide.edges
+            if relation >= relations
+        }
+        if named:
+            raise NotPredictableYet(
+                f"{', '.join(sorted(named))}: not predictable yet, because {predictor.name} was trained before it came",
+                hint="take it in with: biqe train --continue RUN --graph GRAPH --out NEW; "
+                "mode 'known' (--mode known) answers from the graph alone",
+            )
+
+    def _candidates(self, question: BoundQuestion, model: str | None) -> Iterator[tuple[str | None, str]]:
+        """Names of the models to try, in this order, each with why; None for the main one."""
+        if model is None and self.selection is not None and len(self.models) > 1:
+            model = AUTO
+        if model != AUTO:
+            yield model, ""
+            return
+        if not self.models:
+            yield None, ""
+            return
+        selection = self.selection or Selection()
+        shape = shape_of(question.branches[0].wide)
+        for name in selection.order(shape, list(self.models)):
+            yield name, selection.reason(shape, name)
+
+    def _newer_than(self, seen: int) -> int:
+        """Entities of the graph's triples beyond the first ``seen``; those that every triple has left do not count."""
+        if seen not in self._newer:
+            ends = self.graph.triples[:, [0, 2]]
+            self._newer[seen] = len(np.unique(ends[ends >= seen]))
+        return self._newer[seen]
+
+    @cached_property
+    def _newer(self) -> dict[int, int]:
+        return {}
+
+    def _answered(
+        self,
+        text: str,
+        question: BoundQuestion,
+        predictor: Predictor | None,
+        config: AskConfig,
+        start: float,
+        why: str,
+        name: str | None = None,
+        note: str = "",
+    ) -> Answers | TermTable:
+        model = name or (predictor.name if predictor else None)
+        if predictor is not None and predictor.seen is not None:
+            newer = self._newer_than(predictor.seen[0])
+            newer_ones = f"{newer:,} entities are" if newer > 1 else "1 entity is"
+            note = f"{newer_ones} newer than the model, and in no predicted row" if newer else ""
+        targets = max(len(branch.wide.targets) for branch in question.branches)
+        remark = join_notes([predictor.calibration_note(config.joint, targets) if predictor else "", note])
+        if question.form == COUNT:
+            counted = count(self.graph, question, predictor, config)
+            known = None if config.mode == "predicted" else counted.known
+            return TermTable.of_count(
+                text,
+                question.counted_as,
+                known,
+                counted.expected,
+                model=model,
+                source=self.name,
+                seconds=time.perf_counter() - start,
+                why=why,
+                note=join_notes([counted.note, remark]),
+            )
+        answer = verdict if question.form == ASK else select_rows
+        rows = answer(self.graph, question, predictor, config)
+        return Answers(
+            text,
+            question.branches[0].query,
+            self.graph,
+            rows,
+            config,
+            model,
+            self.name,
+            time.perf_counter() - start,
+            question.branches,
+            question.form,
+            why,
+            remark,
+        )
+
+    def explain(self, row: Row, *, views: Sequence[str] | None = None) -> Explanation:
+        """Why a row of ``ask`` is an answer: what each unknown looked at, what the row rests on, what would change it.
+
+        ``views`` are some of attention, witness and counterfactual; left out, all of them.
+        """
+        if not isinstance(row, Row):
+            raise InvalidOption(
+                "only rows of entities can be explained: these are values, with nothing behind them",
+                hint="explain a row of a SELECT over the supported subset",
+            )
+        from biqe import explain
+
+        answers = row.answers
+        predictor = None
+        if answers.model is not None:
+            predictor = self.predictor_of(answers.model if answers.model in self.models else None)
+        options = explain_options(row, predictor)
+        if views is not None:
+            options["views"] = views
+        query = answers.branch_of(row).query
+        return explain.explain(
+            predictor,
+            answers.graph,
+            query,
+            dict(zip(query.targets, row.ids, strict=True)),
+            self.vocabulary,
+            probability=None if row.status == "known" else row.probability,
+            **options,
+        )
+
+
+def open(
+    name: str | os.PathLike[str], *, graph: str | os.PathLike[str] | None = None, known: str | None = None
+) -> KnowledgeBase:
+    """The knowledge base called ``name``: ``atlas``, a run folder, a model folder, a graph folder, or several models.
+
+    ``graph`` is a graph folder that stands in for the one that a run remembers; it must have the same vocabulary.
+    ``known`` says which of its triples count as known, ``complete`` or ``train``; left out, the graph itself decides
+    (``complete`` unless its manifest says otherwise, as the atlas does, whose held-out facts are there to be
+    predicted).
+    """
+    if known is not None and known not in KNOWN:
+        raise InvalidOption(f"'known' must be one of {', '.join(KNOWN)}. Got {known!r}")
+    located = locate(name, graph)
+    splits = graph_folder.load(located.graph)
+    located.check(splits.vocabulary)
+    manifest = graph_folder.load_manifest(located.graph)
+    known = known or manifest.get("known") or manifest.get("source", {}).get("known") or "complete"
+    return KnowledgeBase(
+        os.fspath(name), splits, known, located.main, manifest.get("prefixes"), located.models, located.selection
+    )

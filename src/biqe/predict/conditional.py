@@ -1,0 +1,228 @@
+"""A query with some of its targets filled in, put to the model again: many fillings and many queries at a time.
+
+Only what still depends on the open targets is asked. A pattern between two filled nodes says nothing about the
+others, so it is left out, and what falls apart is asked apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biqe.errors import UnsupportedQuery
+from biqe.predict.predictor import Predictor, Scores
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Outline
+from biqe.query.dag import analyse, components
+
+Keep = Callable[[Scores, slice], tuple[NDArray[Any], ...]]
+"""Takes (n, V, E) scores of the fillings in the slice, and returns what is worth keeping of them."""
+Reply = list[tuple[NDArray[Any], ...]]
+"""What each of some questions kept."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A connected piece of a query that has open targets."""
+
+    query: BoundQuery
+    places: tuple[int, ...]
+    """For each node of ``query``, its node in the whole query."""
+    columns: tuple[int, ...]
+    """For each target of ``query``, its column in the rows."""
+
+
+def subquery(query: BoundQuery, places: Sequence[int]) -> BoundQuery:
+    """The query of some nodes and of the patterns between them; it asks for those that are targets."""
+    number = {node: place for place, node in enumerate(places)}
+    return BoundQuery(
+        tuple(query.nodes[node] for node in places),
+        tuple((number[s], relation, number[o]) for s, relation, o in query.edges if s in number),
+        tuple(number[node] for node in query.targets if node in number),
+        tuple(query.names[node] for node in places) if query.names else (),
+    )
+
+
+def alone(query: BoundQuery, target: int) -> BoundQuery:
+    """The query for one of its targets, the others hidden."""
+    nodes = tuple(HIDDEN if value == TARGET and node != target else value for node, value in enumerate(query.nodes))
+    return replace(query, nodes=nodes, targets=(target,))
+
+
+def filled_in(query: BoundQuery, row: Sequence[int]) -> BoundQuery:
+    """The query with an entity in the place of each of its targets."""
+    nodes = list(query.nodes)
+    for node, entity in zip(query.targets, row, strict=True):
+        nodes[node] = entity
+    return replace(query, nodes=tuple(nodes), targets=())
+
+
+def open_parts(query: BoundQuery, filled: Mapping[int, int]) -> list[Part]:
+    """What is left to ask once the target nodes in ``filled`` hold entities: a part for each connected piece that still
+    has a target. UnsupportedQuery where no pattern is left that says anything about one."""
+    nodes = tuple(filled.get(node, value) for node, value in enumerate(query.nodes))
+    targets = tuple(node for node in query.targets if node not in filled)
+    # With nothing filled, a connected query is asked whole, patterns between constants included.
+    whole = not filled and len(_pieces(query)) == 1
+    edges = tuple(edge for edge in query.edges if whole or nodes[edge[0]] < 0 or nodes[edge[2]] < 0)
+    left = replace(query, nodes=nodes, edges=edges, targets=targets)
+    found = []
+    pieces = [piece for piece in components(len(nodes), edges) if not set(piece).isdisjoint(targets)]
+    for places in sorted(pieces, key=lambda piece: min(targets.index(node) for node in piece if node in targets)):
+        part = subquery(left, places)
+        own = tuple(node for node in targets if node in places)
+        if not part.edges:
+            name = f"?{query.names[own[0]]}" if query.names else f"target {own[0]}"
+            raise UnsupportedQuery(f"nothing is said about {name} any more")
+        found.append(Part(part, tuple(places), tuple(query.targets.index(node) for node in own)))
+    return found
+
+
+def _pieces(query: BoundQuery) -> list[list[int]]:
+    """Nodes that hang together; constants that no pattern names are left out."""
+    used = {node for edge in query.edges for node in (edge[0], edge[2])}
+    parts = components(len(query.nodes), query.edges)
+    return [part for part in parts if part[0] in used or query.nodes[part[0]] < 0]
+
+
+def fillable(predictor: Predictor, query: BoundQuery, targets: list[int]) -> list[int]:
+    """Open targets that may be filled next. A model without inverse relations has only seen constants at the start of
+    paths: there, these are the targets that lie behind no other open target."""
+    if predictor.inverses:
+        return targets
+    behind = analyse(query).descendants
+    first = [node for node in targets if not any(node in behind[other] for other in targets if other != node)]
+    return first or targets
+
+
+# Many fillings at a time
+
+
+@dataclass(frozen=True)
+class Template:
+    """One query as the model reads it, to be filled with the entities of many rows."""
+
+    query: BoundQuery
+    columns: tuple[int, ...]
+    """For each target of ``query``, its column in the rows."""
+    slots: tuple[tuple[int, int], ...]
+    """(node, column): the entity of this column goes to this node."""
+
+    @property
+    def outline(self) -> Outline:
+        """Equal for templates whose queries go well together in a batch."""
+        return self.query.outline
+
+    def filled(self, rows: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Nodes of each different filling by ``rows``, and the filling that each row has."""
+        nodes = np.tile(np.array(self.query.nodes, np.int32), (len(rows), 1))
+        for node, column in self.slots:
+            nodes[:, node] = rows[:, column]
+        different, filling = np.unique(nodes, axis=0, return_inverse=True)
+        return different, filling.reshape(-1)
+
+
+class Templates:
+    """The templates of one query, by which of its targets are filled."""
+
+    def __init__(self, predictor: Predictor, query: BoundQuery) -> None:
+        self._predictor = predictor
+        self._query = query
+        self._found: dict[frozenset[int], list[Template]] = {}
+
+    def after(self, closed: Collection[int]) -> list[Template]:
+        """What is asked once the columns ``closed`` are filled; together they have every other target."""
+        key = frozenset(closed)
+        if key not in self._found:
+            self._found[key] = list(self._made(key))
+        return self._found[key]
+
+    def of(self, column: int, closed: Collection[int]) -> tuple[Template, int]:
+        """The template that has this open column, and the column's number among its targets."""
+        return next((t, t.columns.index(column)) for t in self.after(closed) if column in t.columns)
+
+    def _made(self, closed: frozenset[int]) -> Iterator[Template]:
+        targets = self._query.targets
+        filled = {targets[column]: column for column in closed}
+        # Any entity will do: its place is filled with those of the rows.
+        for part in open_parts(self._query, dict.fromkeys(filled, 0)):
+            slots = tuple((slot, filled[node]) for slot, node in enumerate(part.places) if node in filled)
+            for query in prepared_apart(self._predictor, part.query):
+                columns = tuple(part.columns[part.query.targets.index(target)] for target in query.targets)
+                yield Template(query, columns, slots)
+
+
+def prepared_apart(
+    predictor: Predictor, query: BoundQuery, muted: frozenset[int] = frozenset()
+) -> Iterator[BoundQuery]:
+    """The query as the model reads it; one for each target where the model cannot predict them together."""
+    try:
+        yield predictor.prepare(query, muted)
+        return
+    except UnsupportedQuery:
+        if len(query.targets) == 1:
+            raise
+    for target in query.targets:
+        yield predictor.prepare(alone(query, target), muted)
+
+
+@dataclass(frozen=True)
+class Question:
+    """Fillings of one template, and what to keep of their scores."""
+
+    template: Template
+    nodes: NDArray[np.int32]
+    """(n, nodes of the template)"""
+    keep: Keep
+
+
+def ask(predictor: Predictor, questions: Sequence[Question]) -> Reply:
+    """What each question keeps of its scores. Questions of one outline go to the model together, in as many calls as
+    their scores need to fit in memory."""
+    kept: list[Reply] = [[] for _ in questions]
+    alike: dict[Outline, list[int]] = {}
+    for number, question in enumerate(questions):
+        alike.setdefault(question.template.outline, []).append(number)
+    for members in alike.values():
+        targets = len(questions[members[0]].template.columns)
+        step = predictor.queries_at_once(targets)
+        waiting: list[tuple[int, slice]] = []
+        held = 0
+        for number in members:
+            count, start = len(questions[number].nodes), 0
+            while start < count:
+                stop = min(count, start + step - held)
+                waiting.append((number, slice(start, stop)))
+                held += stop - start
+                start = stop
+                if held == step:
+                    _call(predictor, questions, waiting, targets, kept)
+                    waiting, held = [], 0
+        if waiting:
+            _call(predictor, questions, waiting, targets, kept)
+    return [tuple(np.concatenate(pieces) for pieces in zip(*found, strict=True)) for found in kept]
+
+
+def _call(
+    predictor: Predictor,
+    questions: Sequence[Question],
+    waiting: Sequence[tuple[int, slice]],
+    targets: int,
+    kept: list[Reply],
+) -> None:
+    """One model call for these slices of the questions; what they keep goes to ``kept``."""
+    queries = [
+        replace(questions[number].template.query, nodes=tuple(nodes))
+        for number, rows in waiting
+        for nodes in questions[number].nodes[rows].tolist()
+    ]
+    scores = predictor.log_probabilities(queries)
+    scores = scores.reshape(len(queries), targets, scores.shape[1])  # (n, V, E)
+    start = 0
+    for number, rows in waiting:
+        count = rows.stop - rows.start
+        kept[number].append(questions[number].keep(scores[start : start + count], rows))
+        start += count

@@ -1,0 +1,350 @@
+"""Ranked rows for any pattern: what a model cannot read in one piece is asked in pieces.
+
+apart     parts of a query that nothing joins are asked one by one; a row is one row of each, its probability the
+          product. A part that the graph holds counts as 1.
+cycle     a pattern is left out so that the model can read the rest; the rows found are then weighed with the
+          probability of the left-out link between their own entities, 1 where the graph holds it.
+separate  targets that a model cannot predict together are asked for one at a time, and their distributions are
+          multiplied.
+values    a query without constants, such as ``?c :located_on ?r VALUES ?r { :Rhine :Main }``, is asked once for each
+          entity that the conditions leave a variable, with that entity as a constant.
+
+Only a query that none of these makes readable is refused, with the model's own reason.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biqe.errors import UnsupportedQuery
+from biqe.exact.answers import holds, tuples
+from biqe.exact.filters import Filters
+from biqe.graph.knowledge_graph import Graph
+from biqe.predict import evidence, probability
+from biqe.predict.conditional import alone, filled_in, subquery
+from biqe.predict.config import Joint
+from biqe.predict.evidence import Evidence, EvidenceSearch, IdLink
+from biqe.predict.joint import decode
+from biqe.predict.predictor import Allowed, Predictor
+from biqe.predict.ranking import Listed, product
+from biqe.predict.rows import Entities, Rows, join_notes, stacked
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge
+from biqe.query.dag import components
+
+RECHECKED = 200
+"""Rows at least that are weighed with the links of left-out patterns."""
+EXCLUDED = 100_000
+"""Known rows of one part that are left out at once; where there are more, ranked rows are looked up one by one."""
+LEFT_OUT = 2
+"""Patterns at most that are left out of a cyclic query."""
+TRIED = 64
+"""Choices of left-out patterns that are tried."""
+FEW = 16
+"""Entities at most that a query without constants is asked for one by one; and fewer than half of the graph's."""
+WAYS = 50
+"""Assignments of the variables of ASK that are compared."""
+
+Passes = Callable[[BoundQuery, Entities], NDArray[np.bool_]]
+"""Which rows of a query pass its conditions."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A question put to a model: on which graph, of which predictor, and how rows are found."""
+
+    graph: Graph
+    predictor: Predictor
+    joint: Joint
+
+    def rank_with_filters(self, query: BoundQuery, exclude: Entities, count: int, filters: Filters) -> Rows:
+        """As ``rank``, among the entities that the conditions leave."""
+        found = []
+        for allowed, column in values_questions(query, filters):
+            predictor = self.predictor.restricted(allowed) if allowed else self.predictor
+            asking = replace(self, predictor=predictor)
+            if column is None:
+                found.append(asking.rank(query, exclude, count))
+            else:
+                found.append(asking._with_values(query, exclude, count, allowed, column))
+        if len(found) == 1:
+            return found[0]
+        return stacked(found, _mean([part.marginals for part in found])).best(count)
+
+    def rank(self, query: BoundQuery, exclude: Entities, count: int) -> Rows:
+        """The ``count`` best rows without those in ``exclude``, the rows that the graph holds."""
+        try:
+            prepared = self.predictor.prepare(query)
+        except UnsupportedQuery as refusal:
+            return self._in_pieces(query, exclude, count, refusal)
+        marginals = self.predictor.log_probabilities([prepared])
+        if not np.isfinite(marginals.max(axis=1)).all():  # a condition leaves no entity at all
+            return Rows.empty(len(marginals), marginals=marginals)
+        found = decode(self.predictor, query, prepared, marginals, exclude, count=count, joint=self.joint)
+        return self._calibrated(query, found, marginals, len(exclude))
+
+    def _calibrated(self, query: BoundQuery, found: Rows, marginals: NDArray[np.float32], known: int) -> Rows:
+        assert found.scores is not None
+        found = found.take(np.flatnonzero(np.isfinite(found.scores)))
+        assert found.scores is not None
+        chances = probability.of_rows(found.scores, self.predictor.calibration, targets=len(query.targets), known=known)
+        return replace(found, probabilities=chances, marginals=marginals)
+
+    def _in_pieces(self, query: BoundQuery, exclude: Entities, count: int, refusal: UnsupportedQuery) -> Rows:
+        parts = components(len(query.nodes), query.edges)
+        if len(parts) > 1:
+            return self._apart(query, parts, exclude, count)
+        reduced = self._readable(query)
+        if reduced is not None:
+            return self._rechecked(query, *reduced, exclude, count)
+        if len(query.targets) < 2:
+            raise refusal
+        try:
+            prepared = [self.predictor.prepare(alone(query, target)) for target in query.targets]
+        except UnsupportedQuery:
+            raise refusal from None
+        marginals = self.predictor.log_probabilities(prepared)
+        if not np.isfinite(marginals.max(axis=1)).all():
+            return Rows.empty(len(marginals), marginals=marginals)
+        found = product(marginals, Listed(exclude), count=count, injective=self.joint.injective)
+        *first, last = [f"?{query.names[node]}" if query.names else f"unknown {node}" for node in query.targets]
+        note = (
+            f"{', '.join(first)} and {last} were asked for one by one and their probabilities multiplied, because "
+            f"{self.predictor.name} cannot predict them together"
+        )
+        return replace(self._calibrated(query, found, marginals, len(exclude)), scores=None, note=note)
+
+    # Parts that nothing joins
+
+    def _apart(self, query: BoundQuery, parts: list[list[int]], exclude: Entities, count: int) -> Rows:
+        marginals = np.zeros((len(query.targets), self.graph.entity_count), np.float32)
+        lists: list[PartRows] = []
+        factor, all_hold = 1.0, True
+        notes: list[str] = []
+        for part in parts:
+            piece = subquery(query, part)
+            columns = [column for column, node in enumerate(query.targets) if node in part]
+            if not columns:
+                if not holds(self.graph, piece):
+                    all_hold = False
+                    factor *= self.closed(piece)[0]
+                continue
+            known, found = self._known_and_ranked(piece, count)
+            assert found.marginals is not None
+            marginals[columns] = found.marginals
+            notes.append(found.note)
+            predicted = list(zip(found.probabilities.tolist(), map(tuple, found.entities.tolist()), strict=True))
+            lists.append(PartRows(columns, [(1.0, tuple(row)) for row in known.tolist()], predicted))
+        excluded = set(map(tuple, exclude.tolist()))
+        rows: list[list[int]] = []
+        chances: list[float] = []
+        for chance, choice in _joined(lists, all_hold):
+            if len(rows) == count:
+                break
+            row = [0] * len(query.targets)
+            for part_rows, values in zip(lists, choice, strict=True):
+                for column, value in zip(part_rows.columns, values, strict=True):
+                    row[column] = value
+            if tuple(row) not in excluded:
+                rows.append(row)
+                chances.append(chance * factor)
+        entities = np.array(rows, np.int32).reshape(-1, len(query.targets))
+        return Rows(entities, np.array(chances), marginals=marginals, note=join_notes(notes))
+
+    def _known_and_ranked(self, piece: BoundQuery, count: int) -> tuple[Entities, Rows]:
+        """The first ``count`` rows of one part that the graph holds and conditions allow, and as many that it does not
+        hold."""
+        known = tuples(self.graph, piece, limit=EXCLUDED + 1)
+        some_more = count if len(known) > EXCLUDED else 0
+        found = self.rank(piece, known, count + some_more)
+        if some_more:
+            # Not all known rows are at hand, so each ranked row is looked up.
+            new = [n for n, row in enumerate(found.entities.tolist()) if not holds(self.graph, filled_in(piece, row))]
+            found = found.take(new[:count])
+        return known[self.predictor.permits(piece, known)][:count], found
+
+    # Cycles
+
+    def _readable(self, query: BoundQuery) -> tuple[BoundQuery, tuple[Edge, ...]] | None:
+        """The query without as few patterns as make it readable, with the ends of these as further targets; and the
+        patterns that were left out."""
+        edges = tuple(dict.fromkeys(query.edges))
+
+        def hidden_ends(edge: Edge) -> list[int]:
+            return [node for node in (edge[0], edge[2]) if query.nodes[node] == HIDDEN]
+
+        # Hidden ends have to be guessed before their link can be weighed, so patterns without them are left out first.
+        order = sorted(edges, key=lambda edge: (edge[0] != edge[2], len(hidden_ends(edge)), -edges.index(edge)))
+        tried = 0
+        for size in range(1, LEFT_OUT + 1):
+            for left_out in combinations(order, size):
+                kept = tuple(edge for edge in edges if edge not in left_out)
+                touched = {node for edge in kept for node in (edge[0], edge[2])}
+                if not kept or touched != set(range(len(query.nodes))):
+                    continue
+                tried += 1
+                if tried > TRIED:
+                    return None
+                ends = dict.fromkeys(node for edge in left_out for node in hidden_ends(edge))
+                nodes = tuple(TARGET if node in ends else value for node, value in enumerate(query.nodes))
+                reduced = replace(query, nodes=nodes, edges=kept, targets=(*query.targets, *ends))
+                if self.predictor.reads(reduced):
+                    return reduced, left_out
+        return None
+
+    def _rechecked(
+        self, query: BoundQuery, reduced: BoundQuery, left_out: tuple[Edge, ...], exclude: Entities, count: int
+    ) -> Rows:
+        """Rows of the readable query, weighed with the links of the patterns that were left out."""
+        none = np.zeros((0, len(reduced.targets)), np.int32)
+        # Known rows compete too: they are taken out at the end, so as many more are listed.
+        found = self.rank(reduced, none, max(RECHECKED, 4 * count) + len(exclude))
+        assert found.marginals is not None
+        nodes = [filled_in(reduced, row).nodes for row in found.entities.tolist()]
+        chances = found.probabilities.copy()
+        for edge in left_out:
+            subject, relation, object_ = evidence.forward(edge, self.graph.relation_count)
+            chances *= self._chances([IdLink(filled[subject], relation, filled[object_]) for filled in nodes])
+        width = len(query.targets)
+        rows = np.ascontiguousarray(found.entities[:, :width])
+        weighed = Rows(rows, chances, marginals=found.marginals[:width], note=found.note)
+        return weighed.take(np.flatnonzero((chances > 0) & ~Listed(exclude).holds(rows))).best(count)
+
+    def _chances(self, links: Sequence[IdLink]) -> NDArray[np.float64]:
+        """(n,) 1 for a link that the graph holds, the model's probability for any other."""
+        missing = [link for link in dict.fromkeys(links) if not evidence.holds(self.graph, link)]
+        chances = dict(zip(missing, self.predictor.link_probabilities(missing, self.graph), strict=True))
+        return np.array([chances.get(link, 1.0) for link in links])
+
+    # ASK
+
+    def closed(self, query: BoundQuery, passes: Passes | None = None) -> tuple[float, Evidence | None]:
+        """How probable it is that a query holds which the graph does not hold, and the assignment that this rests on;
+        None where there is no way in which it could hold.
+
+        Without variables it is the product of the probabilities of its missing links. With variables, it is that of
+        the best assignment which the model finds for them and which ``passes``: one way in which it could hold, so
+        that no probability is counted twice.
+        """
+        variables = tuple(node for node, value in enumerate(query.nodes) if value < 0)
+        everything = replace(query, nodes=tuple(max(value, TARGET) for value in query.nodes), targets=variables)
+        rows = np.zeros((1, 0), np.int32)
+        if variables:
+            rows = self.rank(everything, np.zeros((0, len(variables)), np.int32), WAYS).entities
+        if passes is not None:
+            rows = rows[passes(everything, rows)]
+        found, _ = EvidenceSearch(self.graph, everything).find(rows.tolist())
+        links = list(dict.fromkeys(link for each in found for link in each.missing))
+        chances = dict(zip(links, self.predictor.link_probabilities(links, self.graph), strict=True))
+
+        def chance(each: Evidence) -> float:
+            return probability.of_facts(chances[link] for link in each.missing)
+
+        best = max(found, key=chance, default=None)
+        return (0.0, None) if best is None else (chance(best), best)
+
+    # Constants from conditions
+
+    def _with_values(self, query: BoundQuery, exclude: Entities, count: int, allowed: Allowed, column: int) -> Rows:
+        """Rows of a query without constants, asked once for each entity that conditions leave ``column``."""
+        node = query.targets[column]
+        others = np.arange(len(query.targets)) != column
+        mask = allowed[query.names[node]]
+        found = []
+        for entity in np.flatnonzero(mask).tolist():
+            nodes = (*query.nodes[:node], entity, *query.nodes[node + 1 :])
+            names = (*query.names[:node], "", *query.names[node + 1 :])
+            asked = replace(query, nodes=nodes, names=names, targets=tuple(t for t in query.targets if t != node))
+            own = np.ascontiguousarray(exclude[exclude[:, column] == entity][:, others])
+            rows = self.rank(asked, own, count)
+            found.append(replace(rows, entities=np.insert(rows.entities, column, entity, axis=1)))
+        with np.errstate(divide="ignore"):
+            # All entities of the fixed variable are as probable.
+            own_row = np.log(mask / mask.sum()).astype(np.float32)
+        mixed = np.insert(_mean([rows.marginals for rows in found]), column, own_row, axis=0)
+        return stacked(found, mixed).best(count)
+
+
+def values_questions(query: BoundQuery, filters: Filters) -> Iterator[tuple[Allowed, int | None]]:
+    """What is asked instead of ``query``: for each alternative of its conditions, the entities that it leaves, and the
+    column that is fixed to one of these after the other; None where the query is asked as it stands."""
+    has_constants = any(value >= 0 for value in query.nodes)
+    for part in [filters] if has_constants else filters.alternatives(FEW):
+        names = [query.names[node] for node in query.targets] if part.conditions else []
+        allowed = {name: passed for name in names if (passed := part.allowed(name)) is not None}
+        yield allowed, None if has_constants else _fixable(query, allowed)
+
+
+def _fixable(query: BoundQuery, allowed: Allowed) -> int | None:
+    """The column whose conditions leave the fewest entities; None where no column has few."""
+    if len(query.targets) < 2:
+        return None
+    masks = {column: allowed.get(query.names[node]) for column, node in enumerate(query.targets)}
+    sizes = {column: int(mask.sum()) for column, mask in masks.items() if mask is not None}
+    few = [column for column, size in sizes.items() if 0 < size <= FEW and 2 * size < len(masks[column])]  # type: ignore[arg-type]
+    return min(few, key=sizes.__getitem__, default=None)
+
+
+def _mean(marginals: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32]:
+    """(T, E) log-probabilities of each target alone, where all questions are as probable."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(np.stack([part for part in marginals if part is not None])).mean(axis=0)).astype(
+            np.float32
+        )
+
+
+# Products of rows of several parts
+
+Listing = tuple[float, tuple[int, ...]]
+"""A row of one part and its probability."""
+
+
+@dataclass(frozen=True)
+class PartRows:
+    """Rows of one part of a query."""
+
+    columns: list[int]
+    """Where they stand in the rows of the whole query."""
+    known: list[Listing]
+    predicted: list[Listing]
+
+
+def _joined(parts: Sequence[PartRows], all_hold: bool) -> Iterator[tuple[float, tuple[tuple[int, ...], ...]]]:
+    """One row of each part, the largest product first; without those whose every part is known, if ``all_hold``."""
+    everything = [part.known + part.predicted for part in parts]
+    if not all_hold:
+        yield from _products(everything)
+        return
+    # The first part that is predicted is the first, or the second, ...: so no row of known parts alone comes up.
+    ways = [
+        _products([*(part.known for part in parts[:first]), parts[first].predicted, *everything[first + 1 :]])
+        for first in range(len(parts))
+    ]
+    yield from heapq.merge(*ways, key=lambda pair: -pair[0])
+
+
+def _products(lists: Sequence[Sequence[Listing]]) -> Iterator[tuple[float, tuple[tuple[int, ...], ...]]]:
+    """One entry of each list, the largest product first; the lists are sorted so."""
+    if not all(lists):
+        return
+
+    def chance(ranks: tuple[int, ...]) -> float:
+        return math.prod(entries[place][0] for entries, place in zip(lists, ranks, strict=True))
+
+    start = (0,) * len(lists)
+    heap = [(-chance(start), start)]
+    seen = {start}
+    while heap:
+        cost, ranks = heapq.heappop(heap)
+        yield -cost, tuple(entries[place][1] for entries, place in zip(lists, ranks, strict=True))
+        for number, entries in enumerate(lists):
+            following = (*ranks[:number], ranks[number] + 1, *ranks[number + 1 :])
+            if following[number] < len(entries) and following not in seen:
+                seen.add(following)
+                heapq.heappush(heap, (-chance(following), following))
