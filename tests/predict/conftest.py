@@ -63,9 +63,6 @@ class FactorModel:
                     weights[assignment] *= self.weights[relation - self.relation_count, nodes[object_], nodes[subject]]
         return weights / weights.sum(), variables
 
-    def tuples(self, queries, count, marginals=None, width=None) -> None:
-        """It ranks targets, and leaves tuples to those who ask."""
-
     def link(self, subject: int, relation: int, object_: int) -> float:
         """Probability of one link by itself: the object's share."""
         return float(self.weights[relation, subject, object_] / self.weights[relation, subject].sum())

@@ -173,7 +173,7 @@ def test_inverse_relations_are_shown_as_the_graph_stores_them(toy):
 
 
 def test_many_hidden_patterns_are_not_searched_for_ever(toy, monkeypatch):
-    monkeypatch.setattr("biqe.exact.together.SEARCH", 5)
+    monkeypatch.setattr("biqe.exact.max_consistent_patterns.SEARCH", 5)
     # A star of patterns around two hidden variables, of which no two hold together.
     size = 7
     graph = toy.graph_of([(leaf, 0, leaf + size) for leaf in range(size)], 2 * size, 1)

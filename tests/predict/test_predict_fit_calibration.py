@@ -398,7 +398,7 @@ def test_tuples_are_found_as_when_they_were_calibrated(run, capsys):
     assert main(["calibrate", str(run / "run"), "--set", str(run / "set"), "--joint", "product"]) == 0
     capsys.readouterr()
     kb, text = biqe.open(run / "run"), "SELECT ?x ?y { :e0 :r0 ?x . ?x :r1 ?y }"
-    usual, product, beam = (kb.ask(text, mode="predicted", joint=way) for way in (None, "product", "beam"))
+    usual, product, beam = (kb.ask(text, mode="predicted", joint=way, top=100) for way in (None, "product", "beam"))
     assert [(row.ids, row.probability) for row in usual] == [(row.ids, row.probability) for row in product]
     assert [row.ids for row in usual] != [row.ids for row in beam]  # else the above says nothing
     assert usual.note == product.note == ""

@@ -313,23 +313,30 @@ class EvidenceSearch:
         count = self.graph.entity_count
         if links.predictor is None:
             return self._by_stored(about, stored, node, state, mask)
-        bounds, likely = self._bounds(into, node, state.nodes, mask, links)
+        bounds = self._bounds(into, node, state.nodes, mask, links)
+        begin = [near for edge, near in zip(about, stored, strict=True) if edge[0] == node]
+        # Calibration may change the order of products of several links, but not that of single ones.
+        is_exact = is_last and (len(into) < 2 or links.predictor.calibration is None)
+        settled = _common(begin) if begin else None
+        if settled is not None and mask is not None:
+            settled = settled[mask[settled]]
+        best = None if bounds is None else _best_of(bounds, settled)
+        is_best = best is not None and bounds is not None and bounds[best] == bounds.max() > -np.inf
+        if is_exact and is_best:
+            # All links that begin here are stored, and no entity has a better bound: most rows end here.
+            assert best is not None and bounds is not None
+            return [(best, state.bound + float(bounds[best]))], -np.inf
         pool = np.unique(np.concatenate([*stored, np.zeros(0, np.int32)]))
         pool = pool if mask is None else pool[mask[pool]]
-        begin = [near for edge, near in zip(about, stored, strict=True) if edge[0] == node]
-        if bounds is not None:
-            settled = pool if not begin else _common(begin)
-            settled = settled if mask is None else settled[mask[settled]]
-            # Entities outside of the pool matter only where one of them has a better bound than those inside.
-            if not is_last or len(settled) == 0 or bounds.max() > bounds[settled].max():
-                pool = np.union1d(pool, likely[:COMPARED])
+        likely = np.zeros(0, np.int64) if bounds is None else links.likely(bounds)
+        pool = np.unique(np.concatenate([pool, likely[:COMPARED]]))
         if len(pool) == 0:
             proposed = self._proposed(about, node, state.nodes, mask, links).tolist() or [self._skipped(node)]
             return [(entity, state.bound) for entity in proposed], state.bound
         own_bounds = np.zeros(len(pool)) if bounds is None else bounds[pool]
         held = np.zeros(len(pool))
         for near in begin:
-            held += np.isin(pool, near)
+            held += _inside(pool, near)
         order = np.lexsort((pool, -held, -own_bounds))
         is_sure = held[order] == len(begin)
         sure, unsure = order[is_sure], order[~is_sure]
@@ -338,17 +345,18 @@ class EvidenceSearch:
         unsure = unsure[own_bounds[unsure] > least]
         asked = unsure
         if count > COMPARED:
-            speaks = np.isin(pool[unsure], np.concatenate(stored))
+            speaks = np.logical_or.reduce([_inside(pool[unsure], near) for near in stored])
             reached = 0.0 if speaks.any() and len(sure) == 0 else least
             asked = unsure[(own_bounds[unsure] > reached + WORTHWHILE) | speaks][:SUBJECTS]
-        # Calibration may change the order of products of several links, but not that of single ones.
-        compared = 1 if is_last and (len(into) < 2 or links.predictor.calibration is None) else COMPARED
+        compared = 1 if is_exact else COMPARED
         chosen = np.concatenate([sure[:compared], asked])
-        others = own_bounds[np.setdiff1d(np.concatenate([sure[compared:], unsure]), asked)]
+        is_left = np.ones(len(pool), bool)
+        is_left[chosen] = False
+        others = own_bounds[[*sure[compared:], *unsure[is_left[unsure]]]]
         if bounds is None:
             others = np.append(others, 0.0) if len(pool) < (count if mask is None else mask.sum()) else others
         else:
-            outside = likely[~np.isin(likely, pool)]
+            outside = likely[~_inside(likely, pool)]
             if len(outside) or len(likely) == LIKELY:
                 others = np.append(others, bounds[outside[0] if len(outside) else likely[-1]])
         overlooked = float(others.max(initial=-np.inf))
@@ -362,12 +370,12 @@ class EvidenceSearch:
         nodes: Sequence[int],
         mask: NDArray[np.bool_] | None,
         links: _Links,
-    ) -> tuple[NDArray[np.float32] | None, NDArray[np.int64]]:
-        """(E,) sums of the log-probabilities of the links into a variable, 0 for stored ones; and the entities with the
-        largest sums, best first. None where no link leads into it, unless all entities are few."""
+    ) -> NDArray[np.float32] | None:
+        """(E,) sums of the log-probabilities of the links into a variable, 0 for stored ones, -inf for entities that
+        are not allowed. None where no link leads into it, unless all entities are few."""
         count = self.graph.entity_count
         if not into and count > COMPARED:
-            return None, np.zeros(0, np.int64)
+            return None
         key = (node, *((nodes[edge[0]], edge[1]) for edge in into))
         if key not in links.bounds:
             bounds = np.zeros(count, np.float32)
@@ -378,9 +386,7 @@ class EvidenceSearch:
                 bounds += own
             if mask is not None:
                 bounds[~mask] = -np.inf
-            likely = np.argpartition(-bounds, LIKELY)[:LIKELY] if count > LIKELY else np.arange(count)
-            likely = likely[np.argsort(-bounds[likely], kind="stable")]
-            links.bounds[key] = bounds, likely[bounds[likely] > -np.inf]
+            links.bounds[key] = bounds
         return links.bounds[key]
 
     def _by_stored(
@@ -557,8 +563,9 @@ class _Links:
         self.graph = graph
         self.scores: dict[LinkKey, NDArray[np.float32]] = {}
         """(E,) log-probabilities of the objects of links; of those that were asked for last."""
-        self.bounds: dict[object, tuple[NDArray[np.float32], NDArray[np.int64]]] = {}
+        self.bounds: dict[object, NDArray[np.float32]] = {}
         """Sums of scores by variable and by the links into it; of those that were asked for last."""
+        self._likely: dict[int, NDArray[np.int64]] = {}
         self._said: dict[IdLink, float] = {}
         self._targets: dict[BoundQuery, NDArray[np.float32] | None] = {}
 
@@ -567,7 +574,7 @@ class _Links:
         wanted = list(dict.fromkeys(keys))
         kept = {key: self.scores[key] for key in wanted if key in self.scores}
         new = [key for key in wanted if key not in kept]
-        self.scores, self.bounds = kept, {}
+        self.scores, self.bounds, self._likely = kept, {}, {}
         if self.predictor is not None and new:
             self._try(lambda predictor: self.scores.update(predictor.link_scores(new)))
 
@@ -591,6 +598,14 @@ class _Links:
                 self._targets[query] = self.predictor.log_probabilities([self.predictor.prepare(query)])[0]
         return self._targets[query]
 
+    def likely(self, bounds: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Entities with the largest of these bounds, best first."""
+        if id(bounds) not in self._likely:
+            places = np.argpartition(-bounds, LIKELY)[:LIKELY] if len(bounds) > LIKELY else np.arange(len(bounds))
+            places = places[np.argsort(-bounds[places], kind="stable")]
+            self._likely[id(bounds)] = places[bounds[places] > -np.inf]
+        return self._likely[id(bounds)]
+
     def _try(self, ask: Callable[[Predictor], None]) -> None:
         assert self.predictor is not None
         try:
@@ -599,14 +614,25 @@ class _Links:
             self.predictor = None
 
 
+def _best_of(bounds: NDArray[np.float32], among: Entities | None) -> int | None:
+    """The entity with the largest bound, of all or of some; None of none."""
+    if among is None:
+        return int(bounds.argmax())
+    return int(among[bounds[among].argmax()]) if len(among) else None
+
+
+def _inside(values: NDArray[np.integer], among: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Which of the values are among others, which are sorted; for few values faster than numpy's own."""
+    if len(among) == 0:
+        return np.zeros(len(values), bool)
+    return among[np.minimum(np.searchsorted(among, values), len(among) - 1)] == values
+
+
 def _common(sets: Sequence[Entities]) -> Entities:
     """Values of all sets, each of which is sorted and has no value twice."""
     first, *others = sorted(sets, key=len)
     for other in others:
-        if len(first) == 0:
-            break
-        places = np.minimum(np.searchsorted(other, first), len(other) - 1)
-        first = first[other[places] == first]
+        first = first[_inside(first, other)]
     return first
 
 
