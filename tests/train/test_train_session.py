@@ -177,7 +177,7 @@ def test_killed_at_random_moments_never_leaves_a_broken_checkpoint(graph_folder,
 @pytest.mark.slow
 def test_a_run_measured_in_minutes_resumes_with_the_time_it_used(graph_folder, tmp_path, quiet, settings_of, tiny):
     run = tmp_path / "run"
-    words = [*ARGUMENTS[2:], "--minutes", "0.2", "-O", "checkpoint_minutes=0.01"]
+    words = [*ARGUMENTS[2:], "--minutes", "0.2", "--links-minutes", "0", "-O", "checkpoint_minutes=0.01"]
     process = biqe("train", graph_folder, "--out", run, *words)
     wait_for(lambda: steps_in(run) > 0, process)
     process.kill()
