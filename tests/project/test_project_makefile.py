@@ -97,5 +97,5 @@ def test_only_serving_and_pictures_need_extras(root):
     beyond = {"biqe", "llvmlite", "pandas"}
     for room in (root / "src" / "biqe").iterdir():
         if room.is_dir() and room.name != "serve":
-            drawing = {"matplotlib"} if room.name in ("evaluate", "explain") else set()
+            drawing = {"matplotlib"} if room.name in ("evaluate", "explain", "train") else set()
             assert imported_packages(room) - beyond - everyone <= drawing, room
