@@ -1,0 +1,147 @@
+"""Kinds: how well an entity fits as the subject or the object of a relation, learnt from use.
+
+What an entity is shows in its links: cities have a ``located_in``, rivers a ``flows_into``, and a class is what others have as
+their ``type``. A *trait* of an entity is a direction that it has links in, or a frequent link itself (``type City``). Counted
+over the training graph, each trait tells how many of the entities with it also have links in the direction that is asked
+for. What an entity's own links in that direction say is left out, so that known and new subjects are judged alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from biqe.graph.knowledge_graph import Graph
+
+MOST_LINKS = 5_000
+"""Frequent links that count as traits, at most."""
+FEWEST = 5
+"""Entities that must share a link for it to be a trait."""
+FIGURES = 3
+"""How an entity fits: by its most fitting trait, by the mean of its traits, by its least fitting trait (logits)."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Traits of every entity of one graph."""
+
+    offsets: NDArray[np.int64]  # (E+1,)
+    traits: NDArray[np.int32]
+    about: NDArray[np.int32]
+    """The direction that each trait is about."""
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """How often traits go together with directions. Relation ids run to 2R, as those of rules do."""
+
+    relation_count: int
+    entity_count: int
+    """Of the graph that was counted; entities that came later have the traits of their links."""
+    links: NDArray[np.int64]  # (m,) ascending keys, direction * E + tail, of the links that are traits
+    sizes: NDArray[np.int32]  # (2R + m,) entities with each trait
+    together: NDArray[np.int32]  # (2R + m, 2R) entities with the trait and with links in the direction
+
+    @classmethod
+    def of(cls, graph: Graph) -> Kinds:
+        """Counted on ``graph``."""
+        D = 2 * graph.relation_count
+        _, directions, tails = _ends(graph)
+        unique, counts = np.unique(directions * graph.entity_count + tails, return_counts=True)
+        frequent = np.flatnonzero(counts >= FEWEST)
+        links = np.sort(unique[frequent[np.argsort(-counts[frequent], kind="stable")[:MOST_LINKS]]])
+        size = D + len(links)
+        empty = cls(
+            graph.relation_count, graph.entity_count, links, np.zeros(size, np.int32), np.zeros((size, D), np.int32)
+        )
+        traits = empty.traits(graph)
+        together = np.zeros((size, D), np.int32)
+        _count(traits.offsets, traits.traits, D, together)
+        sizes = np.bincount(traits.traits, minlength=size).astype(np.int32)
+        return cls(graph.relation_count, graph.entity_count, links, sizes, together)
+
+    def traits(self, graph: Graph) -> Traits:
+        """Traits of the entities of ``graph``, which has the vocabulary that was counted and perhaps more."""
+        heads, directions, tails = _ends(graph)
+        # Relations may have been added behind those that were counted, and inverses stand behind all relations.
+        inverse = directions >= graph.relation_count
+        relations = directions - inverse * graph.relation_count
+        counted = relations < self.relation_count
+        heads, tails = heads[counted], tails[counted]
+        directions = (relations + inverse * self.relation_count)[counted]
+        D = 2 * self.relation_count
+        keys = directions * self.entity_count + tails
+        place = np.minimum(np.searchsorted(self.links, keys), max(0, len(self.links) - 1))
+        is_trait = (tails < self.entity_count) & (self.links[place] == keys if len(self.links) else False)
+        uses = np.unique(heads * max(1, D) + directions)
+        entity = np.concatenate([uses // max(1, D), heads[is_trait]])
+        trait = np.concatenate([uses % max(1, D), D + place[is_trait]])
+        about = np.concatenate([uses % max(1, D), directions[is_trait]])
+        order = np.lexsort((trait, entity))
+        offsets = np.zeros(graph.entity_count + 1, np.int64)
+        np.cumsum(np.bincount(entity, minlength=graph.entity_count), out=offsets[1:])
+        return Traits(offsets, trait[order].astype(np.int32), about[order].astype(np.int32))
+
+    def fit(
+        self, traits: Traits, entities: NDArray[np.integer], directions: NDArray[np.integer]
+    ) -> NDArray[np.float32]:
+        """(n, FIGURES) how well each entity fits as the head of a link in each direction, as logits."""
+        found = np.empty((len(entities), FIGURES), np.float32)
+        _fit(
+            traits.offsets,
+            traits.traits,
+            traits.about,
+            np.asarray(entities, np.int64),
+            np.asarray(directions, np.int64),
+            self.sizes,
+            self.together,
+            self.entity_count,
+            found,
+        )
+        return found
+
+
+def _ends(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Heads, directions and tails of all links, from both of their ends."""
+    subjects, relations, objects = (graph.triples[:, column].astype(np.int64) for column in range(3))
+    return (
+        np.concatenate([subjects, objects]),
+        np.concatenate([relations, relations + graph.relation_count]),
+        np.concatenate([objects, subjects]),
+    )
+
+
+@numba.njit(cache=True)
+def _count(offsets, traits, D, together):  # type: ignore[no-untyped-def]
+    for entity in range(len(offsets) - 1):
+        for first in range(offsets[entity], offsets[entity + 1]):
+            for second in range(offsets[entity], offsets[entity + 1]):
+                if traits[second] < D:
+                    together[traits[first], traits[second]] += 1
+
+
+@numba.njit(cache=True)
+def _fit(offsets, traits, about, entities, asked, sizes, together, entity_count, found):  # type: ignore[no-untyped-def]
+    for row in range(len(entities)):
+        entity, direction = entities[row], asked[row]
+        base = (sizes[direction] + 0.5) / (entity_count + 1.0)
+        own = 0
+        for place in range(offsets[entity], offsets[entity + 1]):
+            if traits[place] == direction:
+                own = 1
+        best, least, total, n = -20.0, 20.0, 0.0, 0
+        for place in range(offsets[entity], offsets[entity + 1]):
+            if about[place] == direction:
+                continue
+            hits, size = together[traits[place], direction] - own, sizes[traits[place]] - own
+            share = min(max((hits + base) / (size + 1.0), 1e-6), 1.0 - 1e-6)
+            logit = np.log(share / (1.0 - share))
+            best, least, total = max(best, logit), min(least, logit), total + logit
+            n += 1
+        if n == 0:
+            best = least = total = np.log(base / (1.0 - base)) if base < 1.0 else 5.0
+            n = 1
+        found[row, 0], found[row, 1], found[row, 2] = best, total / n, least
