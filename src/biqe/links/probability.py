@@ -537,8 +537,8 @@ class _Examples:
     """The held-out fact that each question is about; both of its questions are in one half."""
     asked: NDArray[np.bool_]
     """The link of that fact itself."""
-    guesses: NDArray[np.float32]
-    """How often the relation has the entity: what somebody would guess by."""
+    guess_ranks: NDArray[np.float64]
+    """Rank of each question's fact by how often the relation has the entity: what somebody would guess."""
 
     def without_complex(self) -> _Examples:
         """The same as rules and kinds alone see them."""
@@ -557,6 +557,9 @@ def _examples(links: LinkProbability, facts: Ids, held_out: Ids, seed: int) -> _
         hidden.setdefault((s, r), []).append(o)
         hidden.setdefault((o, r + R), []).append(s)
     parts: list[tuple[NDArray[Any], ...]] = []
+    guess_ranks: list[float] = []
+    everybody = np.arange(links.entity_count)
+    frequencies: dict[int, NDArray[np.int64]] = {}
     step = max(1, ROWS_BYTES // (4 * links.entity_count))
     for first in range(0, len(heads), step):
         asked = links._ask(heads[first : first + step], directions[first : first + step])
@@ -579,9 +582,15 @@ def _examples(links: LinkProbability, facts: Ids, held_out: Ids, seed: int) -> _
             right.append(np.isin(some, order_true))
             weights.append(np.append(np.ones(len(near)), np.full(len(far), len(rest) / max(1, len(far)))))
             is_fact.append(some == tails[first + row])
+            if direction not in frequencies:
+                frequencies[direction] = links.walks.counts(
+                    everybody, np.full(len(everybody), (direction + R) % (2 * R))
+                )
+            wrong = frequencies[direction][np.setdiff1d(open_, order_true)]
+            own = frequencies[direction][tails[first + row]]
+            guess_ranks.append(1 + (wrong > own).sum() + (wrong == own).sum() / 2)
         places, entities = np.concatenate(rows), np.concatenate(taken)
         features, relations, _ = links.features(asked, places, entities)
-        guesses = links.walks.counts(entities, (asked.directions[places] + R) % (2 * R))
         parts.append(
             (
                 features,
@@ -590,12 +599,9 @@ def _examples(links: LinkProbability, facts: Ids, held_out: Ids, seed: int) -> _
                 np.concatenate(weights),
                 places + first,
                 np.concatenate(is_fact),
-                guesses,
             )
         )
-    features, relations, right, weights, questions, is_fact, guesses = (
-        np.concatenate(p) for p in zip(*parts, strict=True)
-    )
+    features, relations, right, weights, questions, is_fact = (np.concatenate(p) for p in zip(*parts, strict=True))
     return _Examples(
         features,
         relations,
@@ -604,7 +610,7 @@ def _examples(links: LinkProbability, facts: Ids, held_out: Ids, seed: int) -> _
         questions,
         questions % len(facts),
         is_fact,
-        guesses.astype(np.float32),
+        np.array(guess_ranks),
     )
 
 
@@ -662,7 +668,7 @@ def _crossed(examples: _Examples, relation_count: int, seed: int) -> tuple[NDArr
 
 
 def _record(examples: _Examples, judged: NDArray[np.float64], facts: int) -> Record:
-    ranks, guesses = _ranks(examples, judged), _ranks(examples, examples.guesses)
+    ranks, guesses = _ranks(examples, judged), examples.guess_ranks
     listed = np.lexsort((-judged, examples.questions))
     first = np.searchsorted(examples.questions[listed], examples.questions[listed])
     top = listed[np.arange(len(listed)) - first < 10]
