@@ -54,7 +54,7 @@ def test_fit_is_what_sets_of_entities_say(triples):
     kinds = Kinds.of(graph)
     traits = kinds.traits(graph)
     for direction in range(2 * RELATIONS):
-        found = kinds.fit(traits, np.arange(ENTITIES), np.full(ENTITIES, direction))
+        found = kinds.fit(traits, direction)
         expected = [naive_fit(triples, entity, direction) for entity in range(ENTITIES)]
         assert np.allclose(found, expected, atol=1e-4)
 
@@ -63,7 +63,7 @@ def test_a_class_does_not_fit_where_persons_do():
     # Persons 0 to 7 have a type (8) and, all but the last, a friend; the class itself has neither.
     triples = [(p, 0, 8) for p in range(8)] + [(p, 1, (p + 1) % 7) for p in range(7)]
     kinds, graph = Kinds.of(graph_of(triples)), graph_of(triples)
-    person, class_ = kinds.fit(kinds.traits(graph), np.array([7, 8]), np.array([1, 1]))
+    person, class_ = kinds.fit(kinds.traits(graph), 1)[[7, 8]]
     assert (person > class_).all()
 
 
@@ -71,5 +71,5 @@ def test_an_entity_that_came_later_has_the_traits_of_its_links():
     triples = [(p, 0, 8) for p in range(8)] + [(p, 1, (p + 1) % 7) for p in range(7)]
     kinds = Kinds.of(graph_of(triples))
     grown = graph_of([*triples, (12, 0, 8), (13, 3, 12)], entities=14, relations=4)
-    new, old = kinds.fit(kinds.traits(grown), np.array([12, 7]), np.array([1, 1]))
+    new, old = kinds.fit(kinds.traits(grown), 1)[[12, 7]]
     assert np.allclose(new, old)

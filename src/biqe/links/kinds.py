@@ -85,23 +85,23 @@ class Kinds:
         np.cumsum(np.bincount(entity, minlength=graph.entity_count), out=offsets[1:])
         return Traits(offsets, trait[order].astype(np.int32), about[order].astype(np.int32))
 
-    def fit(
-        self, traits: Traits, entities: NDArray[np.integer], directions: NDArray[np.integer]
-    ) -> NDArray[np.float32]:
-        """(n, FIGURES) how well each entity fits as the head of a link in each direction, as logits."""
-        found = np.empty((len(entities), FIGURES), np.float32)
-        _fit(
-            traits.offsets,
-            traits.traits,
-            traits.about,
-            np.asarray(entities, np.int64),
-            np.asarray(directions, np.int64),
-            self.sizes,
-            self.together,
-            self.entity_count,
-            found,
-        )
+    def fit(self, traits: Traits, direction: int) -> NDArray[np.float32]:
+        """(E, FIGURES) how well each entity fits as the head of a link in ``direction``, as logits."""
+        found = np.empty((len(traits.offsets) - 1, FIGURES), np.float32)
+        base = (self.sizes[direction] + 0.5) / (self.entity_count + 1.0)
+        logits = [self._logits(direction, base, own) for own in (0, 1)]
+        _fit(traits.offsets, traits.traits, traits.about, direction, *logits, _logit(base), found)
         return found
+
+    def _logits(self, direction: int, base: float, own: int) -> NDArray[np.float32]:
+        """(2R + m,) what each trait says; ``own`` is 1 for an entity with links in the direction, which does not count
+        itself."""
+        return _logit((self.together[:, direction] - own + base) / (self.sizes - own + 1.0))
+
+
+def _logit(share: float | NDArray[np.floating]) -> NDArray[np.float32]:
+    share = np.clip(share, 1e-6, 1.0 - 1e-6)
+    return np.log(share / (1.0 - share)).astype(np.float32)
 
 
 def _ends(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -124,24 +124,19 @@ def _count(offsets, traits, D, together):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _fit(offsets, traits, about, entities, asked, sizes, together, entity_count, found):  # type: ignore[no-untyped-def]
-    for row in range(len(entities)):
-        entity, direction = entities[row], asked[row]
-        base = (sizes[direction] + 0.5) / (entity_count + 1.0)
-        own = 0
+def _fit(offsets, traits, about, direction, others, own, base, found):  # type: ignore[no-untyped-def]
+    for entity in range(len(offsets) - 1):
+        logits = others
         for place in range(offsets[entity], offsets[entity + 1]):
             if traits[place] == direction:
-                own = 1
+                logits = own
         best, least, total, n = -20.0, 20.0, 0.0, 0
         for place in range(offsets[entity], offsets[entity + 1]):
-            if about[place] == direction:
-                continue
-            hits, size = together[traits[place], direction] - own, sizes[traits[place]] - own
-            share = min(max((hits + base) / (size + 1.0), 1e-6), 1.0 - 1e-6)
-            logit = np.log(share / (1.0 - share))
-            best, least, total = max(best, logit), min(least, logit), total + logit
-            n += 1
+            if about[place] != direction:
+                logit = logits[traits[place]]
+                best, least, total = max(best, logit), min(least, logit), total + logit
+                n += 1
         if n == 0:
-            best = least = total = np.log(base / (1.0 - base)) if base < 1.0 else 5.0
+            best = least = total = base
             n = 1
-        found[row, 0], found[row, 1], found[row, 2] = best, total / n, least
+        found[entity, 0], found[entity, 1], found[entity, 2] = best, total / n, least

@@ -38,6 +38,7 @@ from torch import nn
 from biqe.errors import UnreadableFile
 from biqe.graph.knowledge_graph import Graph
 from biqe.links.complex import ComplEx, conjugate_product, product
+from biqe.links.max_product import best
 from biqe.links.kinds import Kinds, Traits
 from biqe.links.rules import Fired, Rules, Walks, mine
 
@@ -175,6 +176,7 @@ class LinkProbability:
         self._known_entities = knowledge.kinds.entity_count
         self._known_relations = knowledge.kinds.relation_count
         self._zrows: dict[int, torch.Tensor] = {}
+        self._fit_tables: dict[int, NDArray[np.float32]] = {}
         self._rows = _RowCache(graph.entity_count)
 
     def believing(self, certain: bool) -> LinkProbability:
@@ -358,14 +360,22 @@ class LinkProbability:
         best, joint = (part.view(-1)[flat].numpy() for part in (asked.best, asked.joint))
         x[:, 3] = np.log(best + 1e-3) - np.log1p(-np.minimum(best, 0.999))
         x[:, 4] = np.log(joint + 1e-3)
-        counted = np.minimum(relations, self._known_relations - 1)
-        kinds = self.knowledge.kinds
-        x[:, 5:8] = kinds.fit(self.traits, subjects, counted)
-        x[:, 8:11] = kinds.fit(self.traits, objects, counted + self._known_relations)
+        for relation in np.unique(relations[relations < self._known_relations]).tolist():
+            members = np.flatnonzero(relations == relation)
+            x[members, 5:8] = self._fits(relation)[subjects[members]]
+            x[members, 8:11] = self._fits(relation + self._known_relations)[objects[members]]
         x[:, 11] = np.log1p(self.walks.counts(subjects, relations))
         x[:, 12] = np.log1p(self.walks.counts(objects, inverse))
         x[:, 13:16] = self._relation_figures[relations]
         return x, relations, is_known
+
+    def _fits(self, direction: int) -> NDArray[np.float32]:
+        """(E, 3) how each entity fits as the head of a direction, of those that kinds know."""
+        if direction not in self._fit_tables:
+            if len(self._fit_tables) * self.entity_count * 12 > CACHE_BYTES // 2:
+                self._fit_tables.clear()
+            self._fit_tables[direction] = self.knowledge.kinds.fit(self.traits, direction)
+        return self._fit_tables[direction]
 
     @cached_property
     def _relation_figures(self) -> NDArray[np.float32]:
@@ -444,7 +454,7 @@ class _Asked:
         entities = self.order.shape[1]
         if entities <= 2 * count:
             return torch.arange(entities).expand(len(self.order), -1)
-        return self.order.topk(count, 1, sorted=False).indices
+        return best(self.order, count)[1]
 
 
 # Fitting
