@@ -20,6 +20,7 @@ from biqe.exact.answers import MAX_ROWS, holds, tuples
 from biqe.exact.filtered_rows import filtered_rows
 from biqe.exact.filters import Filters, columns_of
 from biqe.graph.knowledge_graph import Graph
+from biqe.predict import probability
 from biqe.predict.conditional import filled_in
 from biqe.predict.decompose import Asking
 from biqe.predict.evidence import EvidenceSearch
@@ -35,6 +36,10 @@ SET_ROWS = 500
 """Rows that are listed for an answer set, as when its thresholds were measured."""
 LISTED_ROWS = 2_000
 """Predicted rows that conditions on several variables are evaluated on."""
+FEWEST_RANKED = 30
+"""Rows that are ranked by the probabilities of their links, at least, however few are listed."""
+LEAST = 0.001
+"""Rows below this probability are not listed, where probabilities are those of links."""
 COUNTED_ROWS = 1_000
 """Predicted rows whose probabilities are added up for COUNT."""
 TOO_MANY = "the query has more matches on this graph than its conditions can be checked for"
@@ -274,6 +279,8 @@ def _predicted(
         count = SET_ROWS
     # Where not all known rows are at hand, the graph tells which of the ranked rows are known after all.
     wanted = count if complete else 4 * max(count, config.width)
+    if predictor.links is not None:
+        wanted = max(wanted, 2 * count, FEWEST_RANKED)  # the probabilities of their links put them in order
     selected = np.concatenate([known[:, :width], elsewhere])
     exclude = selected if branch.is_plain else known
     search = EvidenceSearch(graph, branch.wide)
@@ -290,7 +297,8 @@ def _predicted(
             break
         # Conditions on several variables sort rows out only afterwards: list more.
         wanted = min(4 * wanted, LISTED_ROWS)
-    kept = kept[found.probabilities[kept] >= config.min_probability]
+    if predictor.links is None:
+        kept = kept[found.probabilities[kept] >= config.min_probability]
     if threshold is not None:
         if found.scores is None:
             raise InvalidOption(
@@ -300,12 +308,27 @@ def _predicted(
         kept = kept[found.scores[kept] >= threshold]
     if not complete:
         places = (n for n in kept.tolist() if not holds(graph, filled_in(branch.wide, found.entities[n].tolist())))
-        kept = np.array([n for n, _ in zip(places, range(count), strict=False)], np.int64)
-    found = found.take(kept[:count])
-    if not config.links:
-        return found
+        kept = np.array([n for n, _ in zip(places, range(wanted), strict=False)], np.int64)
+    if predictor.links is None:
+        found = found.take(kept[:count])
+        if not config.links:
+            return found
+    else:
+        found = found.take(kept)
     evidence, chances = search.find(found.entities.tolist(), asking.predictor)
-    return replace(found, evidence=evidence, link_probabilities=chances)
+    found = replace(found, evidence=evidence, link_probabilities=chances)
+    return found if predictor.links is None else _by_links(found, max(config.min_probability, LEAST), count)
+
+
+def _by_links(found: Rows, least: float, count: int) -> Rows:
+    """The rows with the probability of all their missing links, in its order."""
+    assert found.evidence is not None
+    said = found.link_probabilities
+    # A link that nobody can judge has no probability, and neither has a row that needs it.
+    chances = np.array([probability.of_facts(said.get(link, 0.0) for link in each.missing) for each in found.evidence])
+    order = np.lexsort((*found.entities.T[::-1], -chances))
+    order = order[chances[order] >= least][:count]
+    return replace(found.take(order), probabilities=chances[order])
 
 
 def _threshold(branch: BoundBranch, predictor: Predictor, coverage: float) -> float:

@@ -261,6 +261,12 @@ def _show_result(folder: Path, result: Result) -> None:
     stdout.print(
         f"{folder}: {result.reason} after {result.place.step:,} steps in {duration(result.place.seconds)}; {quality}"
     )
+    if result.weighed is not None:
+        stdout.print(result.weighed.sentence(), soft_wrap=True)
+        for name, figures in result.weighed.figures.items():
+            metric, value = next(iter(figures.items()))
+            mark = " (chosen)" if name == result.weighed.chosen else ""
+            stdout.print(f"  {metric.upper()} {value:.4f} by {name}{mark}", soft_wrap=True)
     if result.reason == "interrupted":
         stdout.print(f"go on with: biqe train --resume {folder}", soft_wrap=True)
     else:

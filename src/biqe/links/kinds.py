@@ -1,9 +1,10 @@
 """Kinds: how well an entity fits as the subject or the object of a relation, learnt from use.
 
-What an entity is shows in its links: cities have a ``located_in``, rivers a ``flows_into``, and a class is what others have as
-their ``type``. A *trait* of an entity is a direction that it has links in, or a frequent link itself (``type City``). Counted
-over the training graph, each trait tells how many of the entities with it also have links in the direction that is asked
-for. What an entity's own links in that direction say is left out, so that known and new subjects are judged alike.
+What an entity is shows in its links: cities have a ``located_in``, rivers a ``flows_into``, and a class is what others
+have as their ``type``. A *trait* of an entity is a direction that it has links in, or a frequent link itself (``type
+City``). Counted over the training graph, each trait tells how many of the entities with it also have links in the
+direction that is asked for. What an entity's own links in that direction say is left out, so that known and new
+subjects are judged alike.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Kinds:
     def _logits(self, direction: int, base: float, own: int) -> NDArray[np.float32]:
         """(2R + m,) what each trait says; ``own`` is 1 for an entity with links in the direction, which does not count
         itself."""
-        return _logit((self.together[:, direction] - own + base) / (self.sizes - own + 1.0))
+        return _logit((self.together[:, direction] - own + base) / np.maximum(self.sizes - own + 1.0, 1.0))
 
 
 def _logit(share: float | NDArray[np.floating]) -> NDArray[np.float32]:

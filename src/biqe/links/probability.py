@@ -10,19 +10,20 @@ A small network weighs them, with the number of known links of both ends and wha
 
     P(link) = sigmoid(linear(x) + hidden(x) + relation's own weights . x)
 
-It is fitted on held-out facts: for each, the questions (s, r, ?) and (?, r, o) are asked, the entities that complete a held-out
-fact are right, and all others that the training graph does not have are wrong. The features of a link do not depend on the end
-from which it is asked for, so neither does its probability.
+It is fitted on held-out facts: for each, the questions (s, r, ?) and (?, r, o) are asked, the entities that complete a
+held-out fact are right, and all others that the training graph does not have are wrong. The features of a link do not
+depend on the end from which it is asked for, so neither does its probability.
 
-Links to all entities of the graph (``to_all``) are found in two steps: a sum of the voices picks CANDIDATES entities, and
-these get their probability; all others stay below them, in the order of that sum. On a graph with fewer entities every link
-gets its own probability.
+Links to all entities of the graph (``to_all``) are found in two steps: a sum of the voices picks CANDIDATES entities,
+and these get their probability; all others stay below them, in the order of that sum. On a graph with fewer entities
+every link gets its own probability.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -38,8 +39,8 @@ from torch import nn
 from biqe.errors import UnreadableFile
 from biqe.graph.knowledge_graph import Graph
 from biqe.links.complex import ComplEx, conjugate_product, product
-from biqe.links.max_product import best
 from biqe.links.kinds import Kinds, Traits
+from biqe.links.max_product import best
 from biqe.links.rules import Fired, Rules, Walks, mine
 
 FILE = "links.safetensors"
@@ -398,22 +399,24 @@ class _RowCache:
         self._slots: dict[int, int] = {}
         self._keys: list[int] = []
         self._next = 0
+        self._lock = threading.Lock()
 
     def get(self, keys: Ids, compute: Callable[[Ids], torch.Tensor]) -> torch.Tensor:
         """(n, width) the rows of ``keys``, all different, those that are not there computed."""
-        slots = [self._slots.get(key, -1) for key in keys.tolist()]
+        with self._lock:
+            slots = [self._slots.get(key, -1) for key in keys.tolist()]
+            there = [number for number, slot in enumerate(slots) if slot >= 0]
+            stored = self._table[[slots[number] for number in there]]  # a copy
         missing = [number for number, slot in enumerate(slots) if slot < 0]
         if not missing:
-            return self._table[slots]
+            return stored
         new = compute(keys[missing])
-        if len(missing) == len(keys):
-            found = new
-        else:
-            found = torch.empty(len(keys), new.shape[1])
-            there = [number for number, slot in enumerate(slots) if slot >= 0]
-            found[there] = self._table[[slots[number] for number in there]]
-            found[missing] = new
-        self._keep(keys[missing].tolist(), new)
+        with self._lock:
+            self._keep(keys[missing].tolist(), new)
+        if not there:
+            return new
+        found = torch.empty(len(keys), new.shape[1])
+        found[there], found[missing] = stored, new
         return found
 
     def _keep(self, keys: list[int], rows: torch.Tensor) -> None:

@@ -4,9 +4,10 @@ A rule says that a path of one or two links from x to y makes the link r(x, y) l
 
     located_on(x, y)  <-  near(x, z), located_on(z, y)        one such z: 31 of 100 pairs; five or more: 74 of 100
 
-Its *confidence* is counted: of all pairs (x, y) that the path joins, the share that has the link as well. Pairs joined by
-several paths of one kind (several z) are counted apart, because several neighbours that agree say more than one does.
-Mining walks all paths of up to two links from every entity, or from a random sample of entities where time is short.
+Its *confidence* is counted: of all pairs (x, y) that the path joins, the share that has the link as well. Pairs joined
+by several paths of one kind (several z) are counted apart, because several neighbours that agree say more than one
+does. Mining walks all paths of up to two links from every entity, or from a random sample of entities where time is
+short.
 
 Directions: relation ids run to 2R; r + R is relation r walked from its object to its subject. A rule can be read from
 either end of a link, and says the same.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 from biqe.errors import UnsupportedQuery
 from biqe.graph.grown import first_part
 from biqe.graph.knowledge_graph import Graph
+from biqe.links.probability import LinkProbability
 from biqe.models._contract import (
     Encoded,
     FindsTuples,
@@ -142,6 +144,13 @@ class _Graph(ExtendedModel):
         inside = (triples[:, 0] < entities) & (triples[:, 1] < relations) & (triples[:, 2] < entities)
         self.model = copy.copy(self.model)
         self.model.use_graph(Graph(part, np.ascontiguousarray(triples[inside])))
+        self._graph = graph
+
+    @cached_property
+    def link_probability(self) -> LinkProbability | None:
+        """Probabilities of links over the whole graph: rules and kinds speak of what is newer than the model, too."""
+        knowledge = getattr(self.model, "knowledge", None)
+        return None if knowledge is None else LinkProbability(knowledge, self.model.links, self._graph)
 
 
 class _Tuples(ExtendedModel):

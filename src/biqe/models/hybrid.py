@@ -8,6 +8,9 @@ The predictor is trained first, on the triples of the graph, and stays as it is 
              (``search`` is its weight; links/search.py); training never searches
     tuples   rows of several targets are joint assignments that the links hold together
 
+At the end of a run the voices of ComplEx, rules and kinds are weighed on held-out facts (links/probability.py). A
+hybrid with this ``knowledge`` searches calibrated probabilities of links; without it, ComplEx's own truth values.
+
 Use it unless you want the paper's encoder by itself: it is what ``biqe train`` makes by default.
 """
 
@@ -27,9 +30,10 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.links import search, structures
 from biqe.links.beam import Tuples
 from biqe.links.complex import ComplEx, principal
+from biqe.links.probability import Knowledge, LinkProbability
 from biqe.links.stored import StoredLinks
 from biqe.links.structures import StructuredQueries
-from biqe.links.truth import ScoredLinks
+from biqe.links.truth import Links, ScoredLinks
 from biqe.models import _tokens, biqe
 from biqe.models._contract import QueryModel, check_options
 from biqe.models._tokens import EncodedQueries
@@ -53,11 +57,14 @@ class Config(biqe.Config):
     known: str = "one"
     """Whether links that the graph holds are certain when rows of several targets are found: one or off. Can be changed
     after training."""
+    stored: str = "off"
+    """The same for single targets. A run chooses what ranks its held-out questions best. Can be changed after
+    training."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         least = dict.fromkeys(("rank", "search_beam"), "at least 1")
-        check_options(self, {**least, "search": "in [0, 1]", "known": ("one", "off")})
+        check_options(self, {**least, "search": "in [0, 1]", "known": ("one", "off"), "stored": ("one", "off")})
 
 
 @dataclass(frozen=True)
@@ -95,13 +102,15 @@ class Hybrid(biqe.BiQE):
     name = "hybrid"
     summary = "biqe with a link predictor: it begins with the predictor's embeddings, and searches its links"
     tables = {**biqe.BiQE.tables, "links.entities": "entities", "links.relations": "directions"}
-    solving_options = ("search", "search_beam", "known")
+    solving_options = ("search", "search_beam", "known", "stored")
     config: Config
 
     def __init__(self, config: Config, entity_count: int, relation_count: int) -> None:
         super().__init__(config, entity_count, relation_count)
         self.links = ComplEx(config.rank, entity_count, relation_count).requires_grad_(False)
-        self._stored: StoredLinks | None = None
+        self.knowledge: Knowledge | None = None
+        """What is known of links beside ComplEx; a model folder has it in a file of its own."""
+        self._graph: Graph | None = None
 
     def encode(self, queries: QuerySet) -> HybridQueries:
         return HybridQueries(queries, self)
@@ -142,12 +151,31 @@ class Hybrid(biqe.BiQE):
 
     @property
     def looks_facts_up(self) -> bool:
-        """No: for ``scores`` the graph only tells how many tails a pair has."""
-        return False
+        """Where stored links are certain for ``scores``; else they are judged like all others."""
+        return self.config.stored == "one"
 
     def use_graph(self, graph: Graph) -> None:
         """Links of ``graph`` say how many tails a pair has, and which links of a row are stored."""
-        self._stored = StoredLinks(graph)
+        self._graph = graph
+        self.__dict__.pop("link_probability", None)
+        self.__dict__.pop("_stored", None)
+
+    @cached_property
+    def _stored(self) -> StoredLinks | None:
+        return None if self._graph is None else StoredLinks(self._graph)
+
+    @cached_property
+    def link_probability(self) -> LinkProbability | None:
+        """Probabilities of links over the graph in use; None where nothing was fitted."""
+        if self.knowledge is None or self._graph is None:
+            return None
+        return LinkProbability(self.knowledge, self.links, self._graph)
+
+    def _links(self, certain: bool) -> Links:
+        """What the search works on."""
+        if self.link_probability is not None:
+            return self.link_probability.believing(certain)
+        return ScoredLinks(self.links, "counted", self._stored, certain=certain)
 
     def logits(self, batch: _tokens.Batch, keep: list[torch.Tensor] | None = None) -> torch.Tensor:
         """(V, E) log-probabilities, up to a number that the entities of a target share: the encoder's, with the search
@@ -155,7 +183,7 @@ class Hybrid(biqe.BiQE):
         own, config = super().logits(batch, keep), self.config
         if not config.search or not isinstance(batch, Batch):
             return own
-        links = ScoredLinks(self.links, "counted", self._stored, certain=False)
+        links = self._links(certain=config.stored == "one")
         return search.beside_encoder(batch.structured(), links, own, config.search, config.search_beam)
 
     def tuples(
@@ -168,7 +196,7 @@ class Hybrid(biqe.BiQE):
         batch = StructuredQueries(queries, self.entity_count, self.relation_count, self.name).batch(
             np.arange(len(queries))
         )
-        links = ScoredLinks(self.links, "counted", self._stored, certain=self.config.known == "one")
+        links = self._links(certain=self.config.known == "one")
         return search.tuples_beside_encoder(batch, links, own, count, width or self.config.search_beam)
 
 

@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from biqe.errors import BiqeError, InvalidOption, RunFailed, UnreadableFile
 from biqe.graph.vocabulary import Vocabulary
+from biqe.links import probability
 from biqe.models import _catalogue
 from biqe.models._contract import QueryModel, SolvesOtherwise
 
@@ -120,6 +121,8 @@ def load(folder: str | os.PathLike[str]) -> LoadedModel:
     except RuntimeError as error:
         raise UnreadableFile(f"{path} does not hold the weights that manifest.json describes: {error}") from error
     model.eval()
+    if hasattr(model, "knowledge"):
+        model.knowledge = probability.load(folder)
     return LoadedModel(model, vocabulary, manifest)
 
 

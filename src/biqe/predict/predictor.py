@@ -20,6 +20,7 @@ from biqe.query.orient import orient
 from biqe.query.queryset import QuerySet
 
 if TYPE_CHECKING:
+    from biqe.links.probability import LinkProbability
     from biqe.models._contract import QueryModel
 
 LinkKey = tuple[int, int]
@@ -31,6 +32,8 @@ Allowed = Mapping[str, NDArray[np.bool_]]
 
 SCORES_AT_ONCE = 32_000_000
 """Scores that one model call may return (128 MB of float32); more queries than that go in several calls."""
+ROW_BEAM = 24
+"""Entities of each variable, beside all stored ones, that a search for rows keeps."""
 REMEMBERED = 4_000_000
 """Scores of single links that are kept while one question is answered (16 MB)."""
 
@@ -48,8 +51,13 @@ class Predictor:
     """
 
     def __init__(self, model: QueryModel, calibration: Calibration | None = None) -> None:
+        self.links: LinkProbability | None = getattr(model, "link_probability", None)
+        """Probabilities of single links, fitted on held-out facts. Where there are any, they are the only numbers that
+        are shown, and rows are searched by them."""
+        if self.links is not None:
+            model = model.solving(search=1.0, stored="one", search_beam=ROW_BEAM)
         self.model = model
-        self.calibration = calibration
+        self.calibration = None if self.links is not None else calibration
         self.name = model.name
         self.inverses = bool(getattr(model.config, "inverses", False))
         self.entity_count = model.entity_count
@@ -237,6 +245,8 @@ class Predictor:
 
     def link_probabilities(self, links: Sequence[Triple], graph: Graph | None = None) -> list[float]:
         """How probable each link (subject, relation, object) is by itself; see ``probability.of_links``."""
+        if self.links is not None:
+            return np.exp(self.links.of(*np.array(links, np.int64).reshape(-1, 3).T)).tolist()
         objects: dict[LinkKey, list[int]] = {}
         for subject, relation, object_ in dict.fromkeys(links):
             if self.knows(object_, relation):

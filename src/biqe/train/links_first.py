@@ -20,17 +20,18 @@ from biqe.train.ranks import Ranks
 
 PREDICTOR = "cqd"
 """The model whose link predictor is trained."""
-SHARE, FEWEST_MINUTES, MOST_MINUTES = 1 / 6, 10 / 60, 20.0
-"""Share of the run that the predictor gets by default, and the least and most of it in minutes."""
+SHARE, FEWEST_MINUTES, MOST_MINUTES = 1 / 6, 2.0, 20.0
+"""Share of the run that the predictor gets by default, and the least and most of it in minutes. In a short run links are
+what can be learnt, so they get up to half of it."""
 
 
 def default_minutes(minutes: float) -> float:
     """Minutes that train a link predictor, in a run of ``minutes``, where the user gives none.
 
     >>> default_minutes(60.0), default_minutes(600.0), default_minutes(3.0)
-    (10.0, 20.0, 0.5)
+    (10.0, 20.0, 1.5)
     >>> round(60 * default_minutes(0.5)), round(60 * default_minutes(0.1))
-    (10, 3)
+    (15, 3)
     """
     return min(max(minutes * SHARE, FEWEST_MINUTES), MOST_MINUTES, minutes / 2)
 

@@ -50,6 +50,8 @@ class Result:
     """Of the best validation since the run was started or resumed."""
     validated: bool = True
     """False if the run had nothing to validate on; its last weights are its model then."""
+    weighed: Any = None
+    """What was found out about links at the end (weigh_links.Weighed); None for models without links."""
     signal: int | None = None
     """The signal that interrupted it, if this process received one."""
 

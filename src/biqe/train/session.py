@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from biqe.train.ranks import Ranks, job, joined, restarted
 from biqe.train.run import Run, is_run_folder, source_fingerprint, versions
 from biqe.train.stream import Stream
 from biqe.train.training_data import TrainingData, Validation, open_training_data, validation
+from biqe.train.weigh_links import weigh_links
 
 SAMPLED_FROM = 100_000
 """Number of entities from which softmax=auto samples."""
@@ -376,6 +377,12 @@ def _train(run: Run, prepared: _Prepared, listener: Listener, ranks: Ranks, note
     result = train(run, model, stream, validate=validate, keep=keep, listener=listener, processes=processes)
     if ranks.first:
         draw(run)
+        if result.reason != "interrupted":
+            seconds = 60.0 * (config.minutes or 10.0)
+            weighed = weigh_links(run.model_folder, splits, prepared.validation, seconds=seconds, seed=config.seed)
+            if weighed is not None:
+                run.log("weighed", record=asdict(weighed.record), figures=weighed.figures, chosen=weighed.chosen)
+                result.weighed = weighed
     return result
 
 

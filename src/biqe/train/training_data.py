@@ -28,6 +28,8 @@ from biqe.query.queryset import QuerySet
 from biqe.train.config import TrainConfig
 from biqe.train.queries import triple_queries
 
+ANSWERED = 100
+"""Validation queries that ways of answering are compared on at the end of a run."""
 FEWEST_DAGS = 50
 """With fewer validation DAGs, the validation triples themselves are a steadier measure."""
 
@@ -91,6 +93,8 @@ class Validation:
     """Metrics of a model; the first one chooses the best model. None if there is nothing to validate on."""
     queries: int = 0
     """Number of validation queries."""
+    measure_answers: Callable[[QueryModel], dict[str, float]] | None = None
+    """Metrics of a model as it answers, search included, on ANSWERED of the queries."""
 
 
 def validation(splits: Splits, data: TrainingData | None, config: TrainConfig) -> Validation:
@@ -106,7 +110,12 @@ def validation(splits: Splits, data: TrainingData | None, config: TrainConfig) -
     def measure(model: QueryModel) -> dict[str, float]:
         return _metrics(evaluate(_without_search(model), queries, Cq("complete"), bootstrap=0))
 
-    return Validation(measure, len(queries))
+    few = queries.take(np.arange(min(len(queries), ANSWERED)))
+
+    def measure_answers(model: QueryModel) -> dict[str, float]:
+        return _metrics(evaluate(model, few, Cq("complete"), bootstrap=0))
+
+    return Validation(measure, len(queries), measure_answers)
 
 
 def _of_benchmark(questions: ShapedQueries, data: TrainingData, config: TrainConfig) -> Validation:
@@ -126,7 +135,12 @@ def _of_benchmark(questions: ShapedQueries, data: TrainingData, config: TrainCon
     def measure(model: QueryModel) -> dict[str, float]:
         return _metrics(evaluate(_without_search(model), sample, protocol, bootstrap=0))
 
-    return Validation(measure, len(sample))
+    few = sample.take(np.sort(rng.choice(len(sample), min(len(sample), ANSWERED), replace=False)))
+
+    def measure_answers(model: QueryModel) -> dict[str, float]:
+        return _metrics(evaluate(model, few, protocol, bootstrap=0))
+
+    return Validation(measure, len(sample), measure_answers)
 
 
 def _without_search(model: QueryModel) -> QueryModel:
