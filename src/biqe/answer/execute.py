@@ -322,10 +322,11 @@ def _predicted(
 
 def _by_links(found: Rows, least: float, count: int) -> Rows:
     """The rows with the probability of all their missing links, in its order."""
-    assert found.evidence is not None
     said = found.link_probabilities
     # A link that nobody can judge has no probability, and neither has a row that needs it.
-    chances = np.array([probability.of_facts(said.get(link, 0.0) for link in each.missing) for each in found.evidence])
+    chances = np.array(
+        [probability.of_facts(said.get(link, 0.0) for link in each.missing) for each in found.evidence if each]
+    )
     order = np.lexsort((*found.entities.T[::-1], -chances))
     order = order[chances[order] >= least][:count]
     return replace(found.take(order), probabilities=chances[order])

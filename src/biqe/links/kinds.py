@@ -90,8 +90,8 @@ class Kinds:
         """(E, FIGURES) how well each entity fits as the head of a link in ``direction``, as logits."""
         found = np.empty((len(traits.offsets) - 1, FIGURES), np.float32)
         base = (self.sizes[direction] + 0.5) / (self.entity_count + 1.0)
-        logits = [self._logits(direction, base, own) for own in (0, 1)]
-        _fit(traits.offsets, traits.traits, traits.about, direction, *logits, _logit(base), found)
+        others, own = (self._logits(direction, base, counted) for counted in (0, 1))
+        _fit(traits.offsets, traits.traits, traits.about, direction, others, own, _logit(base), found)
         return found
 
     def _logits(self, direction: int, base: float, own: int) -> NDArray[np.float32]:

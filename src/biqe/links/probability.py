@@ -576,45 +576,34 @@ def _examples(links: LinkProbability, facts: Ids, held_out: Ids, seed: int) -> _
     step = max(1, ROWS_BYTES // (4 * links.entity_count))
     for first in range(0, len(heads), step):
         asked = links._ask(heads[first : first + step], directions[first : first + step])
-        rows, taken, right, weights, is_fact = [], [], [], [], []
+        collected: list[tuple[NDArray[Any], ...]] = []
         for row in range(len(asked.heads)):
             head, direction = int(asked.heads[row]), int(asked.directions[row])
             order = asked.order[row].numpy().copy()
             order[links.walks.of_head(head, direction)] = -np.inf
             if not links.knowledge.has_loops[direction % R]:
                 order[head] = -np.inf
-            order_true = np.asarray(hidden[head, direction])
+            true = np.asarray(hidden[head, direction])
             open_ = np.flatnonzero(np.isfinite(order))
             near = open_[np.argsort(-order[open_], kind="stable")[:NEAR]]
-            near = np.union1d(near, order_true)
-            rest = np.setdiff1d(open_, near, assume_unique=True)
-            far = rng.choice(rest, min(FAR, len(rest)), replace=False)
+            near = np.union1d(near, true)
+            others = np.setdiff1d(open_, near, assume_unique=True)
+            far = rng.choice(others, min(FAR, len(others)), replace=False)
             some = np.concatenate([near, far])
-            rows.append(np.full(len(some), row))
-            taken.append(some)
-            right.append(np.isin(some, order_true))
-            weights.append(np.append(np.ones(len(near)), np.full(len(far), len(rest) / max(1, len(far)))))
-            is_fact.append(some == tails[first + row])
+            stands_for = np.append(np.ones(len(near)), np.full(len(far), len(others) / max(1, len(far))))
+            numbers = np.full(len(some), row)
+            collected.append((numbers, some, np.isin(some, true), stands_for, some == tails[first + row]))
             if direction not in frequencies:
                 frequencies[direction] = links.walks.counts(
                     everybody, np.full(len(everybody), (direction + R) % (2 * R))
                 )
-            wrong = frequencies[direction][np.setdiff1d(open_, order_true)]
+            wrong = frequencies[direction][np.setdiff1d(open_, true)]
             own = frequencies[direction][tails[first + row]]
             guess_ranks.append(1 + (wrong > own).sum() + (wrong == own).sum() / 2)
-        places, entities = np.concatenate(rows), np.concatenate(taken)
+        places, entities, *rest = (np.concatenate(column) for column in zip(*collected, strict=True))
         features, relations, _ = links.features(asked, places, entities)
-        parts.append(
-            (
-                features,
-                relations,
-                np.concatenate(right),
-                np.concatenate(weights),
-                places + first,
-                np.concatenate(is_fact),
-            )
-        )
-    features, relations, right, weights, questions, is_fact = (np.concatenate(p) for p in zip(*parts, strict=True))
+        parts.append((features, relations, places + first, *rest))
+    features, relations, questions, right, weights, is_fact = (np.concatenate(p) for p in zip(*parts, strict=True))
     return _Examples(
         features,
         relations,
@@ -775,8 +764,17 @@ def load(folder: str | os.PathLike[str]) -> Knowledge | None:
             weigher = Weigher(R, hidden="hidden.0.weight" in state)
             weigher.load_state_dict(state)
             weighers.append(weigher.eval().requires_grad_(False))
-        rest = (arrays[name] for name in ("pairs", "normalisers", "usual", "has_loops"))
-        knowledge = Knowledge(rules, kinds, *rest, *weighers, Record(**head["record"]))
+        knowledge = Knowledge(
+            rules,
+            kinds,
+            arrays["pairs"],
+            arrays["normalisers"],
+            arrays["usual"],
+            arrays["has_loops"],
+            weighers[0],
+            weighers[1],
+            Record(**head["record"]),
+        )
         _check(knowledge, path)
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise UnreadableFile(f"{path} is damaged: {error}", hint="train the model anew") from error

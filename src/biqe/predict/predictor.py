@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from biqe.query.queryset import QuerySet
 
 if TYPE_CHECKING:
     from biqe.links.probability import LinkProbability
-    from biqe.models._contract import QueryModel
+    from biqe.models._contract import QueryModel, SolvesOtherwise
 
 LinkKey = tuple[int, int]
 """Subject and relation of a link whose object is asked for."""
@@ -55,7 +55,7 @@ class Predictor:
         """Probabilities of single links, fitted on held-out facts. Where there are any, they are the only numbers that
         are shown, and rows are searched by them."""
         if self.links is not None:
-            model = model.solving(search=1.0, stored="one", search_beam=ROW_BEAM)
+            model = cast("SolvesOtherwise", model).solving(search=1.0, stored="one", search_beam=ROW_BEAM)
         self.model = model
         self.calibration = None if self.links is not None else calibration
         self.name = model.name

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from biqe.errors import InvalidOption
 from biqe.models import _catalogue
 from biqe.models._contract import StartsFromLinks
@@ -21,8 +19,8 @@ from biqe.train.ranks import Ranks
 PREDICTOR = "cqd"
 """The model whose link predictor is trained."""
 SHARE, FEWEST_MINUTES, MOST_MINUTES = 1 / 6, 2.0, 20.0
-"""Share of the run that the predictor gets by default, and the least and most of it in minutes. In a short run links are
-what can be learnt, so they get up to half of it."""
+"""Share of the run that the predictor gets by default, and the least and most of it in minutes. In a short run links
+are what can be learnt, so they get up to half of it."""
 
 
 def default_minutes(minutes: float) -> float:
@@ -34,6 +32,11 @@ def default_minutes(minutes: float) -> float:
     (15, 3)
     """
     return min(max(minutes * SHARE, FEWEST_MINUTES), MOST_MINUTES, minutes / 2)
+
+
+def rank_for(entities: int) -> int:
+    """Rank of the link predictor of a graph with so many entities: a small graph is learnt by heart at a high one."""
+    return 64 if entities < 2_000 else 100 if entities < 10_000 else 200
 
 
 def starts_from_links(model: str) -> bool:
@@ -56,9 +59,7 @@ def options(model: str, given: Mapping[str, Any], sizes: tuple[int, int], begun:
             "--links-minutes is for one process",
             hint="train the link predictor first, biqe train GRAPH --model cqd --out LINKS; then --start-from LINKS",
         )
-    with torch.device("meta"):  # only its shape is needed
-        predictor = _catalogue.build(PREDICTOR, {}, *sizes)
-    return {**kind.options_from(predictor), **given}
+    return {"rank": rank_for(sizes[0]), **given}
 
 
 def settings(config: TrainConfig) -> dict[str, Any]:

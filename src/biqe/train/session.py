@@ -423,6 +423,7 @@ def _train_links(run: Run, graph: str, listener: Listener, note: Note) -> Result
         query_set=query_set.get("benchmark") or query_set.get("path"),
         data=query_set.get("data"),
         model=links_first.PREDICTOR,
+        model_options={"rank": run.record["model_config"]["rank"]},
         listener=listener,
     )
 
