@@ -25,6 +25,7 @@ from biqe.explain.parts import (
     Pattern,
     Witness,
 )
+from biqe.explain.reasons import reasons
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.vocabulary import Vocabulary
 from biqe.predict.evidence import Evidence, EvidenceSearch, IdLink, Masks, forward
@@ -34,6 +35,10 @@ from biqe.query.bound import TARGET, BoundQuery
 
 if TYPE_CHECKING:
     from biqe.models._contract import QueryModel
+
+ENCODER_SHARE = (
+    "This is the share that the encoder by itself gives the row; the probability above is that of its missing facts."
+)
 
 
 def explain(
@@ -105,7 +110,9 @@ def explain(
                 made[ATTENTION] = attend(predictor, asked)
             except UnsupportedQuery as error:
                 skipped[ATTENTION] = _sentence(reason_of(error))
-        put = Asked(predictor, graph, asked, evidence, chances, permitted or {})
+        put = Asked(predictor.encoder_alone(), graph, asked, evidence, chances, permitted or {})
+        if predictor.links is not None:
+            remark = remark or ENCODER_SHARE
         try:
             if COUNTERFACTUAL in views:
                 made[COUNTERFACTUAL] = vary(put)
@@ -118,7 +125,12 @@ def explain(
     if WITNESS in views:
         links = enumerate(zip(evidence.stored, chances, strict=True))
         made[WITNESS] = Witness(tuple(Link(number, *link) for number, link in links), evidence.is_complete)
+    why = ()
+    if predictor is not None and predictor.links is not None:
+        missing = dict.fromkeys(link for link in evidence.missing if link.is_closed)
+        why = tuple(reasons(predictor.links, vocabulary, link) for link in missing)
     return Explanation(
+        reasons=why,
         model=None if predictor is None else predictor.name,
         nodes=_nodes(query, evidence, vocabulary),
         patterns=_patterns(query, vocabulary),

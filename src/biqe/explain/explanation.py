@@ -15,6 +15,7 @@ from biqe.explain import text, words
 from biqe.explain.attention import Attention, Table
 from biqe.explain.counterfactual import Change, Counterfactual
 from biqe.explain.parts import CONSTANT, HIDDEN, KNOWN, VIEWS, Node, Pattern, Witness
+from biqe.explain.reasons import Reason
 
 FORMATS = {"text": "txt", "json": "json", "svg": "svg", "png": "png"}
 """Forms of an explanation, and how the names of their files end."""
@@ -48,6 +49,8 @@ class Explanation:
     counterfactual: Counterfactual | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
     """A sentence for each view that was asked for and cannot be had."""
+    reasons: tuple[Reason, ...] = ()
+    """What speaks for each missing fact, where probabilities are those of links."""
     remark: str = ""
     """Why the probability is not the share, where whoever listed the row knows."""
 
@@ -89,6 +92,7 @@ class Explanation:
             "probability": self.probability,
             "share": self.share,
             "baseline": self.baseline,
+            "reasons": [{"link": each.link, "because": list(each.sentences)} for each in self.reasons],
             "patterns": [self._pattern(number) for number in range(len(self.patterns))],
             "labels": {name: label for name, label in entities.items() if name != label},
             "witness": None if self.witness is None else self._witness(self.witness),

@@ -22,7 +22,12 @@ CELL = 11
 def write(why: Explanation, width: int) -> str:
     """The whole text; no line is wider than ``width`` columns."""
     width = max(40, width)
-    lines = [*words.wrapped(headline(why), width), "", "The question"]
+    lines = words.wrapped(headline(why), width)
+    for reason in why.reasons:
+        lines += ["", *words.wrapped(f"{words.visible(reason.link)}, because", width)]
+        for sentence in reason.sentences:
+            lines += words.wrapped(words.visible(sentence), width, first="  - ")
+    lines += ["", "The question"]
     for number in range(len(why.patterns)):
         lines += words.wrapped(asked(why, number), width, first=f"  {number + 1}  ")
     if values(why):

@@ -21,7 +21,7 @@ from biqe.query.queryset import QuerySet
 
 if TYPE_CHECKING:
     from biqe.links.probability import LinkProbability
-    from biqe.models._contract import QueryModel, SolvesOtherwise
+    from biqe.models._contract import QueryModel, Searches, SolvesOtherwise
 
 LinkKey = tuple[int, int]
 """Subject and relation of a link whose object is asked for."""
@@ -78,6 +78,14 @@ class Predictor:
         made = copy.copy(self)
         made._link_scores = {}
         made._ahead = [key for key in dict.fromkeys(ahead) if self.knows(*key)]
+        return made
+
+    def encoder_alone(self) -> Predictor:
+        """A copy that asks the encoder without links; this predictor itself where it has none."""
+        if self.links is None:
+            return self
+        made = copy.copy(self)
+        made.model, made.links = cast("Searches", self.model).without_search(), None
         return made
 
     def restricted(self, allowed: Allowed) -> Predictor:
