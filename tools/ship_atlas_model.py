@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from biqe import atlas
+from biqe.links import probability
 from biqe.models import store
 
-LARGEST_BYTES = 3_000_000
+LARGEST_BYTES = 4_500_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trained=loaded.manifest["trained"],
         half=True,
     )
+    if loaded.model.knowledge is not None:
+        probability.save(loaded.model.knowledge, atlas.model_path())
     size = sum(path.stat().st_size for path in atlas.model_path().iterdir())
     print(f"{atlas.model_path().name}: {size:,} bytes, {loaded.manifest['trained']}")
     return 0 if size <= LARGEST_BYTES else 1

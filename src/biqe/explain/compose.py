@@ -25,7 +25,7 @@ from biqe.explain.parts import (
     Pattern,
     Witness,
 )
-from biqe.explain.reasons import reasons
+from biqe.explain.reasons import Reason, reasons
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.vocabulary import Vocabulary
 from biqe.predict.evidence import Evidence, EvidenceSearch, IdLink, Masks, forward
@@ -125,7 +125,7 @@ def explain(
     if WITNESS in views:
         links = enumerate(zip(evidence.stored, chances, strict=True))
         made[WITNESS] = Witness(tuple(Link(number, *link) for number, link in links), evidence.is_complete)
-    why = ()
+    why: tuple[Reason, ...] = ()
     if predictor is not None and predictor.links is not None:
         missing = dict.fromkeys(link for link in evidence.missing if link.is_closed)
         why = tuple(reasons(predictor.links, vocabulary, link) for link in missing)

@@ -23,9 +23,9 @@ def write(why: Explanation, width: int) -> str:
     """The whole text; no line is wider than ``width`` columns."""
     width = max(40, width)
     lines = words.wrapped(headline(why), width)
-    for reason in why.reasons:
-        lines += ["", *words.wrapped(f"{words.visible(reason.link)}, because", width)]
-        for sentence in reason.sentences:
+    for each in why.reasons:
+        lines += ["", *words.wrapped(f"{words.visible(each.link)}, because", width)]
+        for sentence in each.sentences:
             lines += words.wrapped(words.visible(sentence), width, first="  - ")
     lines += ["", "The question"]
     for number in range(len(why.patterns)):
