@@ -11,6 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from biqe import atlas
 from biqe.links import probability
@@ -37,8 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trained=loaded.manifest["trained"],
         half=True,
     )
-    if loaded.model.knowledge is not None:
-        probability.save(loaded.model.knowledge, atlas.model_path())
+    knowledge: Any = getattr(loaded.model, "knowledge", None)
+    if knowledge is not None:
+        probability.save(knowledge, atlas.model_path())
     size = sum(path.stat().st_size for path in atlas.model_path().iterdir())
     print(f"{atlas.model_path().name}: {size:,} bytes, {loaded.manifest['trained']}")
     return 0 if size <= LARGEST_BYTES else 1
