@@ -8,11 +8,11 @@ NODE_STAMP := web/node_modules/.biqe-setup
 # Tests run two at a time, so each keeps to one thread.
 WORKERS ?= 2
 PYTEST_ARGS ?=
-DEMO_MINUTES ?= 2.5
+DEMO_MINUTES ?= 3
 # The atlas is small: a narrow model and short epochs learn it in minutes.
 ATLAS_SETTINGS := --width 128 --layers 2 -O heads=4 -O feed_forward=256 -O paths=4000 -O dags=6000 \
 	-O inverse_share=0.5 -O hide_share=0.15 -O reveal_share=0.15 -O batch_tokens=3000 -O warmup_steps=200 \
-	-O learning_rate=0.003 -O dropout=0.1 -O validations=5 -O clock=processor
+	-O learning_rate=0.003 -O dropout=0.1 -O validations=5
 ATLAS_SOURCES ?= build/atlas-sources
 DEMO_RUN := build/demo-run
 QUESTION := SELECT ?river ?city WHERE { ?river :flows_through :Germany, :France . ?city :located_on ?river }
@@ -37,12 +37,12 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 	@echo "ready: $(BIN)/biqe --help"
 
-demo: setup  ## train BiQE on the embedded atlas (about 3 minutes) and ask the paper's question
+demo: setup  ## train on the embedded atlas (about 3 minutes), find hidden facts, ask the paper's question
 	@echo "-- 1. The question, to the model that ships with biqe: cities on rivers through Germany and France"
 	$(BIN)/biqe ask atlas '$(QUESTION)' --top 8
 	@echo "-- 2. Train a model of your own on the atlas, $(DEMO_MINUTES) minutes"
 	@rm -rf $(DEMO_RUN)
-	$(BIN)/biqe train atlas --minutes $(DEMO_MINUTES) --links-minutes 0.5 $(ATLAS_SETTINGS) --out $(DEMO_RUN)
+	$(BIN)/biqe train atlas --minutes $(DEMO_MINUTES) --out $(DEMO_RUN)
 	@echo "-- 3. The same question, to the model that was just trained"
 	$(BIN)/biqe ask $(DEMO_RUN) '$(QUESTION)' --top 8
 
@@ -78,9 +78,8 @@ atlas: setup  ## build the embedded graph anew from its sources
 	$(BIN)/python tools/build_atlas.py --sources $(ATLAS_SOURCES) --out src/biqe/atlas/graph
 
 atlas-model: setup  ## train the model that ships with the atlas anew (6 minutes)
-	@rm -rf build/atlas-links build/atlas-run
-	$(BIN)/biqe train atlas --model cqd --minutes 0.7 -O rank=32 -O clock=processor --out build/atlas-links
-	$(BIN)/biqe train atlas --minutes 5 $(ATLAS_SETTINGS) --start-from build/atlas-links --out build/atlas-run
+	@rm -rf build/atlas-run
+	$(BIN)/biqe train atlas --minutes 5 --links-minutes 2.5 $(ATLAS_SETTINGS) -O rank=64 --out build/atlas-run
 	$(BIN)/python tools/ship_atlas_model.py build/atlas-run
 
 page: $(NODE_STAMP)  ## build the page from web/ (needs node and npm)
