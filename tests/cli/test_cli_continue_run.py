@@ -41,7 +41,7 @@ def live_atlas(folder) -> tuple[KnowledgeBase, LiveGraph]:
 def test_a_new_city_can_be_predicted_after_the_model_took_it_in(tmp_path, run_biqe):
     atlas, live = live_atlas(tmp_path / "live")
     live.apply(CITY)
-    question = "SELECT ?where WHERE { :Rheinstadt :on_continent ?where }"
+    question = "SELECT ?where WHERE { :Rheinstadt :near ?where }"
     with pytest.raises(NotPredictableYet):
         atlas.at(live.snapshot()).ask(question, mode="predicted")
     out = tmp_path / "newer"
@@ -53,7 +53,7 @@ def test_a_new_city_can_be_predicted_after_the_model_took_it_in(tmp_path, run_bi
     newer = biqe.open(out)
     assert newer.known == "train" and newer.prefixes == atlas.prefixes
     answers = newer.ask(question, mode="predicted", top=3)
-    assert "Europe" in [row["where"] for row in answers]
+    assert {"Wuppertal", "Düsseldorf"} <= {row["where"] for row in answers}
     assert newer.ask("SELECT ?r WHERE { :Rheinstadt :located_on ?r }", mode="known")[0].r == "Rhine"
     # The live graph goes on, and the new model answers over its newest version.
     live.apply("INSERT DATA { :Rheinstadt :near :Mainz }")

@@ -41,12 +41,17 @@ def test_the_model_begins_with_what_the_first_part_learnt(graph_folder, tmp_path
     links, own = store.load(run / "links" / "model").model, store.load(run / "model").model
     assert links.name == "cqd" and own.name == "hybrid"
     assert torch.equal(links.links.entities, own.links.entities), "it is kept inside, as it was learnt"
-    assert own.config.search == 0.5 and own.config.rank == links.config.rank
+    assert own.config.rank == links.config.rank
+    assert own.knowledge is not None and links.name not in result.weighed.figures
+    best = max(result.weighed.figures.values(), key=lambda figures: figures["mrr"])
+    assert result.weighed.figures[result.weighed.chosen] == best, "no run is worse than its best part"
+    assert result.weighed.sentence().startswith(("Hidden facts: found first in", "Links have scores"))
     fractions = [fraction for fraction, _ in quiet.steps]
     assert fractions == sorted(fractions) and 0.0 <= fractions[0] and fractions[-1] <= 1.0
     assert [facts.get("of") for facts in quiet.validations].count("link predictor") == 1
     assert quiet.validations[0]["of"] == "link predictor"
-    used = [Run.open(place).trace()[-1]["seconds"] for place in (run / "links", run)]
+    ended = [[e for e in Run.open(place).trace() if e["event"] == "ended"][-1] for place in (run / "links", run)]
+    used = [event["seconds"] for event in ended]
     assert used[0] >= 60 * 0.03 and used[1] >= 60 * 0.05, "each part has its own minutes"
     assert "0.03 of them for links" in store.read_manifest(run / "model")["trained"]["budget"]
 

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ import torch
 from biqe.errors import UnsupportedQuery
 from biqe.graph.grown import first_part
 from biqe.graph.knowledge_graph import Graph
-from biqe.links.probability import LinkProbability
 from biqe.models._contract import (
     Encoded,
     FindsTuples,
@@ -34,6 +33,9 @@ from biqe.models._contract import (
 )
 from biqe.query.bound import BoundQuery
 from biqe.query.queryset import QuerySet
+
+if TYPE_CHECKING:
+    from biqe.links.probability import LinkProbability
 
 HINT = "take it in with: biqe train --continue RUN --graph GRAPH --out NEW; mode 'known' answers from the graph alone"
 
@@ -126,7 +128,9 @@ class _Solving(ExtendedModel):
 
     def solving(self, **options: Any) -> QueryModel:
         """The model with other options, over the same vocabulary."""
-        return type(self)(self.model.solving(**options), self.entity_count, self.relation_count)
+        found = type(self)(self.model.solving(**options), self.entity_count, self.relation_count)
+        found.__dict__.update({name: self.__dict__[name] for name in ("_graph",) if name in self.__dict__})
+        return found
 
 
 class _Graph(ExtendedModel):
@@ -150,7 +154,11 @@ class _Graph(ExtendedModel):
     def link_probability(self) -> LinkProbability | None:
         """Probabilities of links over the whole graph: rules and kinds speak of what is newer than the model, too."""
         knowledge = getattr(self.model, "knowledge", None)
-        return None if knowledge is None else LinkProbability(knowledge, self.model.links, self._graph)
+        if knowledge is None:
+            return None
+        from biqe.links.probability import LinkProbability
+
+        return LinkProbability(knowledge, self.model.links, self._graph)
 
 
 class _Tuples(ExtendedModel):

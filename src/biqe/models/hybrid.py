@@ -19,7 +19,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -30,7 +30,6 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.links import search, structures
 from biqe.links.beam import Tuples
 from biqe.links.complex import ComplEx, principal
-from biqe.links.probability import Knowledge, LinkProbability
 from biqe.links.stored import StoredLinks
 from biqe.links.structures import StructuredQueries
 from biqe.links.truth import Links, ScoredLinks
@@ -39,6 +38,9 @@ from biqe.models._contract import QueryModel, check_options
 from biqe.models._tokens import EncodedQueries
 from biqe.query.queryset import QuerySet
 from biqe.query.token_table import FIRST_ENTITY
+
+if TYPE_CHECKING:
+    from biqe.links.probability import Knowledge, LinkProbability
 
 
 @dataclass(frozen=True)
@@ -141,8 +143,11 @@ class Hybrid(biqe.BiQE):
                 f"{other[0]!r} of hybrid cannot be changed after training",
                 hint=f"these can: {', '.join(self.solving_options)}",
             )
+        config = replace(self.config, **options)
+        if config == self.config:
+            return self
         found = copy(self)
-        found.config = replace(self.config, **options)
+        found.config = config
         return found
 
     def without_search(self) -> Hybrid:
@@ -169,6 +174,8 @@ class Hybrid(biqe.BiQE):
         """Probabilities of links over the graph in use; None where nothing was fitted."""
         if self.knowledge is None or self._graph is None:
             return None
+        from biqe.links.probability import LinkProbability
+
         return LinkProbability(self.knowledge, self.links, self._graph)
 
     def _links(self, certain: bool) -> Links:

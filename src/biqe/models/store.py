@@ -23,10 +23,11 @@ from torch.overrides import TorchFunctionMode
 
 from biqe.errors import BiqeError, InvalidOption, RunFailed, UnreadableFile
 from biqe.graph.vocabulary import Vocabulary
-from biqe.links import probability
 from biqe.models import _catalogue
 from biqe.models._contract import QueryModel, SolvesOtherwise
 
+LINKS_FILE = "links.safetensors"
+"""What a hybrid knows of links beside its weights; see links/probability.py."""
 FORMAT = "biqe-model"
 VERSION = 1
 
@@ -121,7 +122,9 @@ def load(folder: str | os.PathLike[str]) -> LoadedModel:
     except RuntimeError as error:
         raise UnreadableFile(f"{path} does not hold the weights that manifest.json describes: {error}") from error
     model.eval()
-    if hasattr(model, "knowledge"):
+    if hasattr(model, "knowledge") and (folder / LINKS_FILE).is_file():
+        from biqe.links import probability  # with a compiler, which other models do without
+
         model.knowledge = probability.load(folder)
     return LoadedModel(model, vocabulary, manifest)
 

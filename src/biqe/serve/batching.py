@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from biqe.serve.gil_scheduler import GilScheduler, Ticket
 if TYPE_CHECKING:
     import torch
 
-    from biqe.models._contract import QueryModel
+    from biqe.models._contract import QueryModel, SolvesOtherwise
 
 QUERIES = 128
 """Most queries of one call. Every call reads all weights; beyond this size its time grows in proportion."""
@@ -253,6 +253,11 @@ class SharedModel:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.model, name)
+
+    def solving(self, **options: Any) -> SharedModel:
+        """The model with other options, through the same queue."""
+        found = cast("SolvesOtherwise", self.model).solving(**options)
+        return self if found is self.model else SharedModel(found, self._queue, self._check)
 
     def encoder(self, queries: QuerySet) -> QuerySet:
         """The queries unchanged: the model's thread encodes a whole batch at once."""
