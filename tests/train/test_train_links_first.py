@@ -140,8 +140,8 @@ def test_by_default_a_run_trains_a_hybrid_and_its_links_first(graph_folder):
         model, str(graph_folder), {"minutes": minutes}, links
     )
     assert chosen(60.0) == ("hybrid", 10.0) and chosen(600.0) == ("hybrid", 20.0)
-    assert chosen(3.0) == ("hybrid", 0.5) and chosen(0.5) == ("hybrid", pytest.approx(10 / 60))
-    assert chosen(0.1) == ("hybrid", 0.05), "never more than half of the run"
+    assert chosen(10.0) == ("hybrid", 2.0), "at least two minutes"
+    assert chosen(3.0) == ("hybrid", 1.5) and chosen(0.1) == ("hybrid", 0.05), "never more than half of the run"
     assert chosen(60.0, "gqe") == ("gqe", 0.0) and chosen(60.0, "biqe") == ("biqe", 0.0)
     assert chosen(60.0, "hybrid", 3.0) == chosen(60.0, None, 3.0) == ("hybrid", 3.0)
     assert chosen(60.0, None, 0.0) == ("biqe", 0.0), "without minutes for links it is the encoder alone"
@@ -160,7 +160,8 @@ def test_where_no_links_can_be_trained_the_default_is_the_encoder(graph_folder, 
     assert "--model biqe" in error.value.hint
 
 
-@pytest.mark.parametrize("given", [{}, {"search": 0.0}, {"width": 32}])
-def test_options_of_the_predictor_and_of_the_user_stand_together(given):
-    found = links_first.options("hybrid", given, (10, 2), False, ALONE)
-    assert found.items() >= {"rank": 200, **given}.items()
+@pytest.mark.parametrize("given", [{}, {"search": 0.0}, {"width": 32}, {"rank": 7}])
+@pytest.mark.parametrize(("entities", "rank"), [(10, 64), (4_000, 100), (15_000, 200)])
+def test_options_of_the_predictor_and_of_the_user_stand_together(given, entities, rank):
+    found = links_first.options("hybrid", given, (entities, 2), False, ALONE)
+    assert found.items() >= {"rank": rank, **given}.items()
