@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from biqe.errors import UnreadableFile
+from biqe.exact.checkpoint import checkpoint
 from biqe.graph.knowledge_graph import Graph
 from biqe.links.complex import ComplEx, conjugate_product, product
 from biqe.links.kinds import Kinds, Traits
@@ -69,6 +70,8 @@ LIMIT = 6.0
 """Features are cut at so many standard deviations."""
 CACHE_BYTES = 128 << 20
 """Rows of all entities that are remembered."""
+ROWS_AT_ONCE = 256
+"""Heads and directions that are judged in one go."""
 ROWS_BYTES = 32 << 20
 """Scores of all entities that are worked on at once."""
 
@@ -217,8 +220,11 @@ class LinkProbability:
 
     def _judged(self, keys: Ids) -> torch.Tensor:
         """(n, E) log-probabilities of the links of heads and directions, as if the graph held none of them."""
-        rows = max(1, ROWS_BYTES // (4 * self.entity_count))
-        parts = [self._judged_few(keys[first : first + rows]) for first in range(0, len(keys), rows)]
+        rows = min(ROWS_AT_ONCE, max(1, ROWS_BYTES // (4 * self.entity_count)))
+        parts = []
+        for first in range(0, len(keys), rows):
+            checkpoint()  # a question that was cancelled, or has no time left, ends here
+            parts.append(self._judged_few(keys[first : first + rows]))
         return torch.cat(parts) if parts else torch.zeros(0, self.entity_count)
 
     def _judged_few(self, keys: Ids) -> torch.Tensor:

@@ -21,7 +21,7 @@ from biqe.query.queryset import QuerySet
 
 if TYPE_CHECKING:
     from biqe.links.probability import LinkProbability
-    from biqe.models._contract import QueryModel, Searches, SolvesOtherwise
+    from biqe.models._contract import QueryModel, SolvesOtherwise
 
 LinkKey = tuple[int, int]
 """Subject and relation of a link whose object is asked for."""
@@ -85,7 +85,7 @@ class Predictor:
         if self.links is None:
             return self
         made = copy.copy(self)
-        made.model, made.links = cast("Searches", self.model).without_search(), None
+        made.model, made.links = cast("SolvesOtherwise", self.model).solving(search=0.0), None
         return made
 
     def restricted(self, allowed: Allowed) -> Predictor:
