@@ -34,6 +34,7 @@ SCORES_AT_ONCE = 32_000_000
 """Scores that one model call may return (128 MB of float32); more queries than that go in several calls."""
 ROW_BEAM = 24
 """Entities of each variable, beside all stored ones, that a search for rows keeps."""
+UNCALIBRATED = "these are scores, not probabilities: too few facts were held out from training to calibrate them"
 REMEMBERED = 4_000_000
 """Scores of single links that are kept while one question is answered (16 MB)."""
 
@@ -103,7 +104,9 @@ class Predictor:
         return LINKS if hasattr(self.model, "tuples") else BEAM
 
     def calibration_note(self, joint: str | None, targets: int) -> str:
-        """A warning where rows are found in another way than those that the calibration was fitted on; else ''."""
+        """A warning where probabilities were not calibrated on held-out facts, or on rows found in another way."""
+        if self.links is not None:
+            return "" if self.links.knowledge.record.calibrated else UNCALIBRATED
         # With one target, every way finds the same rows.
         if self.calibration is None or targets < 2 or joint in (None, self.calibration.decode):
             return ""
