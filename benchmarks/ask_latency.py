@@ -48,9 +48,9 @@ from biqe.models import store
 from biqe.models.biqe import BiQE, Config
 from biqe.predict.predictor import Predictor
 from biqe.query.bind import bind
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import QuerySet
 from biqe.query.sparql import parse
-from biqe.query.token_table import FIRST_ENTITY, MASK, token_count, token_table
+from biqe.query.tokens import FIRST_ENTITY, MASK, token_count, token_table
 
 PADDED, TOP, WARM = 30, 20, 10
 TARGET_MS = 15.0
@@ -251,6 +251,8 @@ def against_products(base: KnowledgeBase, texts: list[str], options: dict[str, A
         torch.nn.functional.linear, Predictor.log_probabilities = linear, called
     operations = sum(2.0 * m * k * n * count for (m, k, n), count in shapes.items())
     bare = sum(count * product_seconds(*shape) for shape, count in shapes.items())
+    if not seconds:  # calibrated links are searched without a call of the model
+        return {}
     return {
         "answer_gflops": round(operations / whole / 1e9, 1),
         "model_gflops": round(operations / seconds / 1e9, 1),
@@ -303,10 +305,12 @@ def report(
         f"({other_cpu:.1f})   {other / mine:.2f}x, {other_cpu / mine_cpu:.2f}x of processor time\n"
         f"{about['threads']} threads, allocator {about['allocator']}, load {os.getloadavg()[0]:.1f}"
     )
-    print(
-        f"{products['model_gflops']:.0f} GFLOP/s while the model works, {products['bare_gflops']:.0f} in bare products "
-        f"of its shapes: {products['model_share']:.0%} of its time, {products['answer_share']:.0%} of an answer's"
-    )
+    if products:
+        print(
+            f"{products['model_gflops']:.0f} GFLOP/s while the model works, {products['bare_gflops']:.0f} in bare "
+            f"products of its shapes: {products['model_share']:.0%} of its time, "
+            f"{products['answer_share']:.0%} of an answer's"
+        )
     columns = ("ours", "ours_cpu", "alternative", "alternative_cpu", "stages_cpu")
     result = {
         "benchmark": "ask_latency",

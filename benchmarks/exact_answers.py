@@ -33,9 +33,8 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.graph.read import read_graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
-from biqe.mine.online import epoch_queries
-from biqe.query.bound import BoundQuery
-from biqe.query.queryset import AnswerSets, QuerySet
+from biqe.mine.dataset import epoch_queries
+from biqe.query.bound import AnswerSets, BoundQuery, QuerySet
 
 ENTITY, RELATION = "http://example.org/e", "http://example.org/r"
 

@@ -37,13 +37,13 @@ from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.triples import union
 from biqe.knowledge_base import open as open_knowledge_base
 from biqe.mine import folder as set_folder
-from biqe.mine.online import epoch_queries
+from biqe.mine.dataset import epoch_queries
 from biqe.models import store
 from biqe.models._contract import use_graph
 from biqe.predict.config import Joint
 from biqe.predict.joint import ways
 from biqe.predict.predictor import Predictor
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import QuerySet
 
 
 def some_missing(splits: Splits, count: int, seed: int) -> QuerySet:

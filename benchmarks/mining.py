@@ -25,8 +25,7 @@ from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.read import read_graph
 from biqe.mine.dataset import MineConfig, mine_split
 from biqe.mine.filters import with_filters
-from biqe.query.bound import BoundQuery
-from biqe.query.queryset import KINDS
+from biqe.query.bound import KINDS, BoundQuery
 
 Walk = tuple[list[int], list[int]]
 """Entities and relations."""

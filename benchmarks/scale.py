@@ -97,8 +97,8 @@ def stage_mine(place: Path, entities: int) -> dict[str, Any]:
     """Mine, and find exact answers."""
     from biqe.exact.answers import answer_sets
     from biqe.graph import folder
-    from biqe.mine.online import epoch_queries
-    from biqe.query.queryset import KINDS
+    from biqe.mine.dataset import epoch_queries
+    from biqe.query.bound import KINDS
 
     graph = folder.load(place / "graph")["train"]
     count = max(100, entities // 10)

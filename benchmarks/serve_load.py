@@ -162,15 +162,14 @@ def server(arguments: argparse.Namespace, batching: bool) -> Iterator[tuple[int,
 
 def serve(arguments: argparse.Namespace) -> None:
     """The server's side of ``server``."""
-    from biqe.serve.config import ServeConfig
-    from biqe.serve.engine import EngineConfig
+    from biqe.serve.config import EngineConfig, ServeConfig
     from biqe.serve.start import serve
 
-    config = ServeConfig(port=0, workers=arguments.workers)
     engine = EngineConfig(batching=not arguments.no_batching, threads=arguments.threads)
+    config = ServeConfig(port=0, workers=arguments.workers, engine=engine)
     base = biqe.open(arguments.run, graph=arguments.graph)
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  a line of log for each request
-    serve(base, config, engine, announce=lambda address, _: print(address.rpartition(":")[2], flush=True))
+    serve(base, config, announce=lambda address, _: print(address.rpartition(":")[2], flush=True))
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: str, mode: str) -> int:

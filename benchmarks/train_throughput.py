@@ -29,7 +29,7 @@ from biqe.graph.read import read_graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models.biqe import BiQE, Config
-from biqe.query.token_table import token_count
+from biqe.query.tokens import token_count
 from biqe.train.config import TrainConfig
 from biqe.train.loop import take_step
 from biqe.train.memory import FreedMemory, keep_freed_memory

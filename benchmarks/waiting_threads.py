@@ -102,8 +102,7 @@ def steps(options: argparse.Namespace) -> tuple[float, float]:
     import torch
 
     from biqe.models import _catalogue
-    from biqe.query.bound import TARGET, BoundQuery
-    from biqe.query.queryset import QuerySet
+    from biqe.query.bound import TARGET, BoundQuery, QuerySet
     from biqe.train.config import TrainConfig
     from biqe.train.memory import keep_freed_memory
     from biqe.train.optimizers import optimizer_of

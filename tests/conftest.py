@@ -46,8 +46,7 @@ def benchmark_data() -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def write_release() -> Callable[..., None]:
     """Function that writes mined queries as the authors released theirs: see biqe.benchmarks.cq_release."""
-    from biqe.query.bound import TARGET
-    from biqe.query.queryset import KINDS
+    from biqe.query.bound import KINDS, TARGET
 
     def write(queries, vocabulary, directory: Path, *, split: str = "dev", filter_graph: str | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -84,9 +83,11 @@ def write_release() -> Callable[..., None]:
         filters = {"tail": names(tail), "inter": names(meeting)}
         paths = []
         for branch, (node, relation) in enumerate(into[meeting]):
-            steps = [(tail, tail_relation), (meeting, relation)]
+            steps, masks = [(tail, tail_relation), (meeting, relation)], 0
             while into[node]:
-                filters[f"{branch}-{len(steps) - 2}"] = names(node)
+                if query.nodes[node] == TARGET:
+                    filters[f"{branch}-{masks}"] = names(node)
+                    masks += 1
                 steps.append((node, into[node][0][1]))
                 node = into[node][0][0]
             paths.append(text([*steps, (node, None)]))

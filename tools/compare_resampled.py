@@ -19,8 +19,7 @@ from biqe.benchmarks.query2box import benchmark_graph, bind
 from biqe.benchmarks.resample import intersections
 from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import Graph
-from biqe.query.bound import TARGET
-from biqe.query.queryset import KINDS, ROLES, QuerySet
+from biqe.query.bound import KINDS, ROLES, TARGET, QuerySet
 
 ROWS = (("FB15k-237", "fb15k237-q2b", "2i"), ("NELL-995", "nell995-q2b", "2i"), ("NELL-995", "nell995-q2b", "3i"))
 HEADINGS = (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from biqe import atlas
-from biqe.links import probability
+from biqe.links.knowledge import save as save_knowledge
 from biqe.models import store
 
 LARGEST_BYTES = 4_500_000
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     knowledge: Any = getattr(loaded.model, "knowledge", None)
     if knowledge is not None:
-        probability.save(knowledge, atlas.model_path())
+        save_knowledge(knowledge, atlas.model_path())
     size = sum(path.stat().st_size for path in atlas.model_path().iterdir())
     print(f"{atlas.model_path().name}: {size:,} bytes, {loaded.manifest['trained']}")
     return 0 if size <= LARGEST_BYTES else 1

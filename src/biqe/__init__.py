@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from biqe.graph.knowledge_graph import Graph, Splits
     from biqe.knowledge_base import KnowledgeBase, open
     from biqe.models import load as load_model
-    from biqe.query.ast import Query
-    from biqe.query.queryset import QuerySet
+    from biqe.query.bound import QuerySet
+    from biqe.query.question import Query
     from biqe.query.sparql import parse
 
 __all__ = [
@@ -40,8 +40,8 @@ _HOMES = {
     "BiqeError": "biqe.errors:BiqeError",
     "Graph": "biqe.graph.knowledge_graph:Graph",
     "KnowledgeBase": "biqe.knowledge_base:KnowledgeBase",
-    "Query": "biqe.query.ast:Query",
-    "QuerySet": "biqe.query.queryset:QuerySet",
+    "Query": "biqe.query.question:Query",
+    "QuerySet": "biqe.query.bound:QuerySet",
     "Splits": "biqe.graph.knowledge_graph:Splits",
     "load_model": "biqe.models:load",
     "open": "biqe.knowledge_base:open",

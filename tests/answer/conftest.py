@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from biqe.answer.answers import Answers
-from biqe.answer.config import AskConfig
 from biqe.answer.execute import combine
 from biqe.graph.knowledge_graph import Graph
+from biqe.predict.config import AskConfig
 from biqe.predict.predictor import Predictor
 from biqe.query.bound import BoundQuery
 

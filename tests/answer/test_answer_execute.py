@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biqe.answer.config import AskConfig
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.exact.answers import tuples
+from biqe.predict.config import AskConfig
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 
 ENTITIES, RELATIONS = 4, 2
@@ -178,13 +178,13 @@ def test_a_hidden_variable_that_nothing_fills_is_what_the_model_finds_likely(toy
     assert [link.probability for link in row.missing] == pytest.approx([shares[0, 0, h], shares[1, h, best]], rel=1e-4)
 
 
-def test_a_leaf_that_nothing_fills_costs_no_call_of_its_own(toy):
+def test_a_leaf_that_nothing_fills_is_filled_by_the_model(toy):
     # ?x r0 e0 . ?x r1 ?h: some rows have an ?h in the graph, some have none.
     graph = toy.graph_of([(1, 1, 2), (3, 0, 0)], 5, 2)
     query = BoundQuery((TARGET, 0, HIDDEN), ((0, 0, 1), (0, 1, 2)), (0,), ("x", "", "h"))
     model = toy.random_model(4, 5, 2)
     answers = toy.ask(graph, query, model, top=5)
-    assert model.calls == 2  # for the rows; for the links of all rows
+    assert model.calls == 3  # for the rows; for the leaves of all rows; for the other missing links of all rows
     shares = model.weights / model.weights.sum(axis=2, keepdims=True)
     for row in answers:
         (x,) = row.ids

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from types import SimpleNamespace
 
 import pytest
 
@@ -54,9 +53,12 @@ def test_a_row_and_its_explanation_agree(atlas, text):
         assert all(chance is not None for chance in said.values())
         assert missing(why) == said
         assert why.probability == row.probability
-        assert why.share == why.counterfactual.share == pytest.approx(row.probability, rel=1e-3)
-        assert why.baseline == ""
-        assert atlas.explain(row, views=["witness"]).share == pytest.approx(why.share, rel=1e-5)
+        # Three unknowns and more may be filled in another order, and the encoder's shares depend on it.
+        # The explanation says so then.
+        is_same = why.share == pytest.approx(row.probability, rel=1e-3)
+        assert why.share == why.counterfactual.share and is_same == (why.baseline == "")
+        assert is_same or len(row.values) > 2
+        assert missing(atlas.explain(row)) == said
 
 
 def test_rows_that_were_found_by_links_have_another_share_and_say_why(atlas):
@@ -84,20 +86,11 @@ def test_a_row_that_was_found_otherwise_says_so(atlas):
     }
 
 
-def test_a_calibrated_probability_is_told_from_the_share(atlas, monkeypatch):
-    (row,) = atlas.ask("SELECT ?x { ?x :located_on :Rhine }", mode="predicted", top=1)
-    monkeypatch.setattr(atlas.predictor, "calibration", SimpleNamespace(decode="beam"))
-    row._answers.rows.probabilities[0] = 0.9
-    why = atlas.explain(row, views=["counterfactual"])
-    assert why.probability == 0.9 and "calibrated" in why.baseline
-    assert why.baseline in " ".join(why.to_text().split())
-
-
 @pytest.mark.parametrize("text", ["ASK { ?x :located_on :Rhine }", "ASK { ?x :located_on ?r FILTER(?r = :Elbe) }"])
 def test_a_known_verdict_is_explained(atlas, text):
     (row,) = atlas.ask(text)
     why = atlas.explain(row)
-    assert (why.status, missing(why), why.share) == ("known", {}, 1.0)
+    assert (why.status, missing(why), why.probability) == ("known", {}, 1.0)
     assert {link.relation for link in row.held} == {"located_on"}
     if "Elbe" in text:
         assert why.to_json()["witness"]["hidden"]["r"] == "Elbe"

@@ -383,12 +383,7 @@ def test_html_says_what_is_left_out_and_what_a_verdict_rests_on(toy, rivers):
     answers = toy.ask(rivers.graph, rivers.query, rivers.model, top=1)
     assert '<tr><td colspan="5">… and 1 more known row</td></tr>' in answers.write("html", known_rows=1)
     counted = TermTable.of_count("SELECT", "n", 5, None, source="<toy>", seconds=0.25)
-    assert counted.write("html").splitlines()[1:5] == [
-        "<caption>&lt;toy&gt;: 1 row, 0.25 s</caption>",
-        "<thead><tr><th>?n</th></tr></thead>",
-        "<tbody>",
-        "<tr><td>5</td></tr>",
-    ]
+    assert "<caption>&lt;toy&gt;: 5 stored, 0.25 s</caption>" in counted.write("html").splitlines()
 
 
 @pytest.mark.parametrize("form", formats.names())

@@ -187,9 +187,11 @@ def test_a_query_that_the_model_cannot_read(world):
     kb = biqe.open(world / "run")
     loop = "SELECT ?a { ?a :flows_through ?a }"
     with pytest.raises(UnsupportedQuery, match="this query has a cycle") as caught:
-        kb.ask(loop)
+        kb.ask(loop, mode="predicted")
     assert "known mode" in caught.value.hint
-    assert kb.ask(loop, mode="known").known_count == 0
+    answers = kb.ask(loop)
+    assert answers.known_count == answers.predicted_count == 0
+    assert "from the graph alone" in answers.note and "this query has a cycle" in answers.note
 
 
 def test_a_cycle_with_something_to_hold_on_to(world):
@@ -347,7 +349,7 @@ def test_falling_back_on_a_model_that_can_read_the_query(world, several, monkeyp
     assert answers.model == "wide"
     assert "\nmodel wide: instead of 1 that cannot read this query\n" in str(answers)
     with pytest.raises(UnsupportedQuery, match="not today"):
-        kb.ask("SELECT ?c { ?c :located_on :Rhine }", model="plain", top=1)
+        kb.ask("SELECT ?c { ?c :located_on :Rhine }", model="plain", top=1, mode="predicted")
 
 
 def _refusing(model, supports):

@@ -10,13 +10,13 @@ import pytest
 
 import biqe
 from biqe.answer.answers import Answers
-from biqe.answer.config import AskConfig
 from biqe.answer.execute import count, select_rows, verdict
 from biqe.errors import InvalidOption, SparqlSyntax, UnknownName, UnsupportedQuery
 from biqe.graph.knowledge_graph import Graph
 from biqe.models._contract import Support
+from biqe.predict.config import AskConfig
 from biqe.predict.predictor import Predictor
-from biqe.query.bind_question import bind_question
+from biqe.query.bind import bind_question
 from biqe.query.dag import analyse
 from biqe.query.sparql import parse_question
 
@@ -430,77 +430,19 @@ def test_marginals_are_a_mapping(world):
     assert len(rows(world, "SELECT ?x { ?x :r0 ?y }", mode="known").marginals["x"]) == 0
 
 
-# Calibration
+# Links
 
 
-@pytest.fixture
-def calibration():
-    from biqe.predict.calibration import Calibration
-
-    return Calibration(0.7, 0.2, -0.1, (0.3, 0.1, 0.0), (-12.0, -3.0, 0.5), (0.01, 0.4, 0.95))
-
-
-def test_probabilities_are_calibrated_and_keep_their_order(world, calibration):
-    from biqe.predict.probability import of_rows
-
-    text = "SELECT ?x ?y { ?x :r0 ?y }"
-    question = asked(world.graph, text)
-    config = AskConfig(top=200, width=200)
-    plain = select_rows(world.graph, question, Predictor(world.model), config)
-    found = select_rows(world.graph, question, Predictor(world.model, calibration), config)
-    assert found.predicted.tolist() == plain.predicted.tolist()
-    expected = of_rows(np.log(plain.probabilities[plain.known_count :]), calibration, targets=2, known=len(plain.known))
-    chances = found.probabilities[found.known_count :]
-    np.testing.assert_allclose(chances, expected, rtol=1e-5)
-    least = float(np.median(chances))
-    cut = select_rows(
-        world.graph, question, Predictor(world.model, calibration), AskConfig(top=200, width=200, min_probability=least)
-    )
-    assert len(cut.predicted) == int((chances >= least).sum())
-
-
-def test_a_missing_link_is_as_probable_as_the_row_of_its_own_question(world, calibration):
+def test_a_missing_link_is_as_probable_as_the_row_of_its_own_question(world):
     """Asked for the objects of e1 and r1 the model lists rows; the link to one of them is that row."""
-    predictor = Predictor(world.model, calibration)
+    predictor = Predictor(world.model)
     listed = select_rows(world.graph, asked(world.graph, "SELECT ?x { :e3 :r1 ?x }"), predictor, AskConfig(top=99))
     links = [(3, 1, int(row[0])) for row in listed.predicted]
     chances = listed.probabilities[listed.known_count :]
-    np.testing.assert_allclose(predictor.link_probabilities(links, world.graph), chances, rtol=1e-5)
+    np.testing.assert_allclose(predictor.link_probabilities(links), chances, rtol=1e-5)
     for row, chance in zip(listed.predicted.tolist(), chances, strict=True):
         found = verdict(world.graph, asked(world.graph, f"ASK {{ :e3 :r1 :e{row[0]} }}"), predictor, AskConfig())
         assert found.probabilities[0] == pytest.approx(chance, rel=1e-5)
-
-
-def test_an_answer_set_holds_the_rows_above_its_threshold(world, calibration):
-    from dataclasses import replace
-
-    from biqe.errors import InvalidOption
-    from biqe.predict.calibration import GRID, Thresholds
-
-    text = "SELECT ?x ?y { ?x :r0 ?y }"
-    question = asked(world.graph, text)
-    shares = predicted(rows(world, text))
-    threshold = float(np.log(sorted(shares.values())[-6])) - 1e-4
-    sets = Thresholds({2: tuple(threshold if step <= 0.9 else None for step in GRID)}, {2: 100})
-    predictor = Predictor(world.model, replace(calibration, sets=sets))
-    found = select_rows(world.graph, question, predictor, AskConfig(coverage=0.9, top=1, width=200))
-    assert list(map(tuple, found.predicted.tolist())) == list(shares)[:6]
-    with pytest.raises(InvalidOption, match="no answer set has a coverage of 0.95"):
-        select_rows(world.graph, question, predictor, AskConfig(coverage=0.95))
-    with pytest.raises(InvalidOption, match="was not calibrated"):
-        select_rows(world.graph, question, Predictor(world.model), AskConfig(coverage=0.9))
-    for other, answer in (
-        ("SELECT ?x ?y { ?x :r0 ?y FILTER(?x != ?y) }", select_rows),
-        ("SELECT ?x { { ?x :r0 :e1 } UNION { ?x :r1 :e1 } }", select_rows),
-        ("SELECT (COUNT(*) AS ?n) { ?x :r0 ?y }", count),
-        ("ASK { ?x :r0 ?y }", verdict),
-    ):
-        with pytest.raises(InvalidOption, match="coverage is stated for"):
-            answer(world.graph, asked(world.graph, other), predictor, AskConfig(coverage=0.9))
-    separate = asked(world.graph, "SELECT ?x ?y { ?x :r0 :e1 . ?y :r0 :e2 }")
-    strict = Predictor(world.strict, replace(calibration, sets=sets))
-    with pytest.raises(InvalidOption, match="that a model reads whole"):
-        select_rows(world.graph, separate, strict, AskConfig(coverage=0.9))
 
 
 def test_a_question_of_one_link_is_asked_once(world):
@@ -541,7 +483,7 @@ def test_what_was_said_is_remembered_and_changes_nothing(world, monkeypatch, tex
     with_memory, heard = asked_of(world.toy.FactorModel(world.model.weights))
     if kept > 100:
         assert len(heard) == len(set(heard)), "a link was asked about twice"
-    monkeypatch.setattr(Predictor, "for_question", lambda self, ahead=(), *, shared=False: self)
+    monkeypatch.setattr(Predictor, "for_question", lambda self: self)
     without, _ = asked_of(world.toy.FactorModel(world.model.weights))
     assert with_memory.predicted.tolist() == without.predicted.tolist()
     assert with_memory.probabilities == pytest.approx(without.probabilities, rel=1e-6)

@@ -261,13 +261,7 @@ def test_a_count(kb):
 def test_known_and_expected_counts():
     table = TermTable.of_count("SELECT", "n", 5, 1.7321, model="factor", source="toy", seconds=0.25)
     assert [(row.n, row.status, row.probability) for row in table] == [(5, "known", 1.0), (1.7321, "predicted", None)]
-    assert table.write("table").splitlines() == [
-        "toy: counted in the graph, and expected by factor, 0.25 s",
-        "",
-        "?n    status",
-        "5     known",
-        "1.73  predicted",
-    ]
+    assert table.write("table") == "toy: 5 stored, about 2 more expected by factor, 0.25 s\n"
     assert table.write("csv") == "n,status\r\n5,known\r\n1.7321,predicted\r\n"
     assert table.write("csv", known_rows=1) == "n,status\r\n5,known\r\n"
     for form, kind in STANDARD.items():
@@ -425,9 +419,8 @@ def test_what_there_is_to_know_about_a_count_is_in_the_table_and_in_json():
     assert table.write("table").splitlines()[1:3] == ["model factor: best on 1p", "note: 3 entities are newer"]
     document = json.loads(table.write("json"))
     assert (document["why"], document["note"]) == ("best on 1p", "3 entities are newer")
-    assert table.write("table").startswith("toy: counted in the graph, and expected by factor, ")
-    expected = TermTable.of_count("SELECT", "n", None, 1.7, model="factor", source="toy", seconds=0.25)
-    assert expected.write("table").startswith("toy: expected by factor, ")
+    expected = TermTable.of_count("SELECT", "n", None, 0.17, model="factor", source="toy", seconds=0.25)
+    assert expected.write("table").startswith("toy: about 0.17 expected by factor, ")
 
 
 def test_tabs_and_lines_of_texts_have_the_escapes_of_tsv(kb):

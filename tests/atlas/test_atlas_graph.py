@@ -260,7 +260,7 @@ def test_size_and_kind() -> None:
 def test_manifest_agrees_with_the_data(splits: Splits) -> None:
     manifest = folder.load_manifest(atlas.path())
     assert manifest["fingerprint"] == splits.fingerprint
-    folder.verify(atlas.path())
+    folder.load(atlas.path(), verify=True)
 
 
 def test_provenance_names_source_package_and_licence() -> None:

@@ -14,8 +14,7 @@ from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.mine.dataset import MineConfig, mine_split
-from biqe.query.bound import TARGET, BoundQuery
-from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet, concatenate
+from biqe.query.bound import KINDS, ROLES, TARGET, AnswerSets, BoundQuery, QuerySet, concatenate
 from biqe.query.tokens import tokens
 
 ENTITIES = ["a", "b", "/m/0c", "d", "e e", "ü"]

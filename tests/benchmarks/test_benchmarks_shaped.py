@@ -7,7 +7,7 @@ import pytest
 
 from biqe.benchmarks.shaped import LAYOUTS, ShapedQueries, from_columns, join_shapes, lay_out, rows_of, to_columns
 from biqe.errors import InvalidOption, UnreadableFile
-from biqe.query.queryset import AnswerSets
+from biqe.query.bound import AnswerSets
 from biqe.query.shapes import shape_of
 
 

@@ -64,11 +64,12 @@ def test_a_table(ask, folders):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].startswith(f"{folders / 'run'}: 60 known, 3 predicted by biqe, ")
-    assert lines[2].split() == ["?city", "status", "prob.", "missing", "links"]
-    assert [line.split()[:2] for line in lines[3:5]] == [["City00", "known"], ["City01", "known"]]
-    assert lines[53] == "… and 10 more known rows"
-    assert all("predicted" in line and "located_on Rhine" in line for line in lines[54:])
-    assert len(lines) == 57
+    assert lines[1] == "note: these are shares of 1 over all rows, not probabilities"
+    assert lines[3].split() == ["?city", "status", "prob.", "missing", "links"]
+    assert [line.split()[:2] for line in lines[4:6]] == [["City00", "known"], ["City01", "known"]]
+    assert lines[54] == "… and 10 more known rows"
+    assert all("predicted" in line and "located_on Rhine" in line for line in lines[55:])
+    assert len(lines) == 58
     assert all(len(line) <= 80 for line in lines[1:])
 
 
@@ -171,7 +172,7 @@ def test_query_from_a_file_and_from_standard_input(ask, tmp_path, monkeypatch):
         (["SELECT ?x { ?x :located_at :Rhine }"], "did you mean 'located_on'"),
         (["SELECT ?x"], "error: SparqlSyntax"),
         (["@no/such/file.rq"], "query file no/such/file.rq cannot be read"),
-        (["SELECT ?a { ?a :located_on ?a }"], "this query has a cycle"),
+        (["SELECT ?a { ?a :located_on ?a }", "--mode", "predicted"], "this query has"),
         ([CITIES, "--model", "cqd"], "has no model 'cqd'; it has biqe"),
         ([CITIES, "--explain", "--format", "csv"], "--explain goes with --format table or json. Got 'csv'"),
         (["SELECT ?x { ?x :located_on ?y OPTIONAL { ?y :p ?z } }"], "--mode known takes all of SPARQL 1.1"),
@@ -304,6 +305,12 @@ def test_the_end_of_the_input_ends_the_conversation(folders, monkeypatch, capsys
     code, out, err = typed(folders, monkeypatch, capsys, ["explain 1"])
     assert code == 0 and out == ""
     assert "there is no answer yet to explain" in err
+
+
+def test_the_conversation_lists_relations(folders, monkeypatch, capsys):
+    code, out, _ = typed(folders, monkeypatch, capsys, ["schema"])
+    assert code == 0
+    assert ":located_on" in out and "such as Rhine" in out
 
 
 def test_an_interrupt_drops_the_line_and_no_more(folders, monkeypatch, capsys):

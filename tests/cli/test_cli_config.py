@@ -88,10 +88,3 @@ def test_without_a_run_there_is_nothing_to_change(capsys, words):
 def test_a_folder_without_a_model_is_refused(tmp_path, capsys):
     code, _, err = run(capsys, "config", tmp_path, "--solve", "search=0.5")
     assert code == 2 and "is not a model folder" in " ".join(err.split())
-
-
-def test_a_calibration_made_before_is_mentioned(folder_of, capsys):
-    folder = folder_of("cqd", rank=3)
-    (folder / "calibration.json").write_text("{}")
-    code, _, err = run(capsys, "config", folder, "--solve", "beam=3")
-    assert code == 0 and "calibrated with other options" in " ".join(err.split())

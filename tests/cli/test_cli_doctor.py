@@ -1,9 +1,8 @@
-"""``biqe doctor`` as a user meets it: a process, what it prints, and its exit code."""
+"""``biqe doctor`` as a user meets it: what it prints, and its exit code."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,23 +10,26 @@ import sys
 import pytest
 
 from biqe import atlas
-from biqe.cli import _installation
-from biqe.cli._installation import BAD, NOTE, WELL, checks
+from biqe.cli import doctor as module
+from biqe.cli import main
+from biqe.cli.doctor import BAD, NOTE, WELL, checks
 
 
-def doctor(*words, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "biqe", "doctor", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-        env=os.environ | {"OMP_NUM_THREADS": "1", **environment},
-    )
+@pytest.fixture
+def doctor(capsys):
+    """Function from words to exit code, standard output and standard error."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        code = main(["doctor", *map(str, words)])
+        return code, *capsys.readouterr()
+
+    return run
 
 
 def test_the_installation_is_well_and_says_so():
-    done = doctor("--json")
+    done = subprocess.run(
+        [sys.executable, "-m", "biqe", "doctor", "--json"], capture_output=True, text=True, check=False, timeout=240
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     states = {check["name"]: check["state"] for check in found["checks"]}
@@ -36,15 +38,15 @@ def test_the_installation_is_well_and_says_so():
 
 
 def test_what_is_wrong_is_named_with_what_to_do(monkeypatch):
-    monkeypatch.setattr(_installation, "NEEDED", ("numpy", "no-such-package"))
-    monkeypatch.setattr(_installation, "LEAST_PYTHON", (9, 0))
-    monkeypatch.setitem(_installation.EXTRAS, "none", (("no_such_module.part",), "nothing"))
+    monkeypatch.setattr(module, "NEEDED", ("numpy", "no-such-package"))
+    monkeypatch.setattr(module, "LEAST_PYTHON", (9, 0))
+    monkeypatch.setitem(module.EXTRAS, "none", (("no_such_module.part",), "nothing"))
     monkeypatch.setenv("NUMBA_CACHE_DIR", "/proc")
 
     def fails():
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(_installation, "_rate", fails)
+    monkeypatch.setattr(module, "_rate", fails)
     found = {check.name: check for check in checks()}
     assert found["python"].state == BAD and "9.0" in found["python"].hint
     assert found["packages"].state == BAD and "no-such-package" in found["packages"].found
@@ -53,24 +55,24 @@ def test_what_is_wrong_is_named_with_what_to_do(monkeypatch):
     assert found["memory"].state in (WELL, NOTE)
 
 
-def test_a_damaged_graph_is_found(tmp_path):
+def test_a_damaged_graph_is_found(tmp_path, doctor):
     shutil.copytree(atlas.path(), tmp_path / "graph")
-    assert "is intact" in doctor(tmp_path / "graph").stdout
+    assert "is intact" in doctor(tmp_path / "graph")[1]
     path = tmp_path / "graph" / "train.npy"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    done = doctor(tmp_path / "graph")
-    assert done.returncode == 2 and "train.npy is damaged" in " ".join(done.stderr.split())
+    code, _, errors = doctor(tmp_path / "graph")
+    assert code == 2 and "train.npy is damaged" in " ".join(errors.split())
 
 
-def test_a_plan_for_people_and_for_programs():
-    done = doctor("atlas", "--plan", "--width", "64", "-O", "heads=4")
-    assert done.returncode == 0, done.stderr
-    assert "It fits" in done.stdout and "running average" in done.stdout and "one process" in done.stdout
-    one = json.loads(doctor("atlas", "--plan", "--json").stdout)
-    many = json.loads(doctor("atlas", "--plan", "--json", "--ranks", "4", "--shard-entities").stdout)
-    alike = json.loads(doctor("atlas", "--plan", "--json", "--ranks", "4", "-O", "shard_entities=yes").stdout)
+def test_a_plan_for_people_and_for_programs(doctor):
+    code, text, _ = doctor("atlas", "--plan", "--width", "64", "-O", "heads=4")
+    assert code == 0
+    assert "It fits" in text and "running average" in text and "one process" in text
+    one = json.loads(doctor("atlas", "--plan", "--json")[1])
+    many = json.loads(doctor("atlas", "--plan", "--json", "--ranks", "4", "--shard-entities")[1])
+    alike = json.loads(doctor("atlas", "--plan", "--json", "--ranks", "4", "-O", "shard_entities=yes")[1])
     assert alike["shard_entities"] and alike["memory"] == many["memory"]
     assert one["traffic"] == 0 and many["traffic"] > 0
     assert many["memory"]["weights"] < one["memory"]["weights"]
@@ -92,7 +94,7 @@ def test_a_plan_for_people_and_for_programs():
         (["atlas", "--ranks", "4", "--model", "gqe"], "--model, --ranks are for --plan only"),
     ],
 )
-def test_refusals_are_one_paragraph(words, message):
-    done = doctor(*words)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert message in " ".join(done.stderr.split())
+def test_refusals_are_one_paragraph(words, message, doctor):
+    code, _, errors = doctor(*words)
+    assert code == 2 and "\n\n" not in errors
+    assert message in " ".join(errors.split())

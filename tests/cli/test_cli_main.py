@@ -244,3 +244,17 @@ def test_a_word_that_is_like_no_command_gets_no_suggestion(capsys):
 def test_every_command_is_itself(command, capsys):
     assert cli.main([command, "--help"]) == 0
     assert f"Usage: biqe {command}" in capsys.readouterr().out
+
+
+def test_an_interrupt_while_the_program_is_loaded_is_silent():
+    code = "import sys, builtins\nload = builtins.__import__\n" + (
+        "def interrupted(name, *rest):\n"
+        "    if name == 'biqe.cli':\n"
+        "        raise KeyboardInterrupt\n"
+        "    return load(name, *rest)\n"
+        "from biqe.__main__ import main\n"
+        "builtins.__import__ = interrupted\n"
+        "sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -74,7 +74,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path, monkeypatc
     assert main(["reproduce", "no-future", "--seeds", "2", "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert lines_fit(out)
-    assert "6 jobs, 4 trainings, 240 minutes of training in all" in out
+    assert "8 jobs, 4 trainings, 120 minutes of training in all" in out
     assert main(["reproduce", "no-future", "--dry-run", "--only", "joint", "--minutes", "2", "--json"]) == 0
     (job,) = json.loads(capsys.readouterr().out)
     assert job["job"] == "no-future/joint/seed-0-2min"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ LAYERS = (
     "serve",
     "cli",
 )
-"""From the ground up. README.md draws the same list."""
+"""From the ground up. docs/architecture.md draws the same list."""
 TORCH_BEGINS = LAYERS.index("links")
 HEAVY = {"torch", "transformers"}
 
@@ -146,11 +147,13 @@ def test_front_doors_below_links_do_not_load_torch(low):
     assert not loaded_by(f"import biqe.{low}") & HEAVY
 
 
-def test_the_readme_draws_these_layers():
-    readme = (SOURCE.parent / "README.md").read_text("utf-8")
-    assert "the elements above depend on the elements below" in readme.lower()
-    picture = readme.lower().split("the elements above depend on the elements below", 1)[1].split("```")[1]
-    drawn = [line.split()[0] for line in picture.splitlines() if line.strip() and "---" not in line]
+def test_the_architecture_page_draws_these_layers():
+    page = (SOURCE.parent / "docs" / "architecture.md").read_text("utf-8")
+    picture = page.lower().split("the elements above depend on the elements below", 1)[1].split("```")[1]
+    above, below = picture.split("torch begins above this line")
+    drawn = [[*takewhile(LAYERS.__contains__, line.split())] for part in (above, below) for line in part.splitlines()]
     built = [layer for layer in LAYERS if any(room(module) == layer for module in MODULES)]
-    assert drawn == built[::-1], "the picture stands with the foundations at the bottom"
-    assert "torch begins here" in next(line for line in picture.splitlines() if line.split()[:1] == ["links"])
+    assert sum(drawn, []) == built[::-1], "the picture stands with the foundations at the bottom"
+    assert set(sum(([*takewhile(LAYERS.__contains__, line.split())] for line in below.splitlines()), [])) == set(
+        LAYERS[:TORCH_BEGINS]
+    )

@@ -15,7 +15,7 @@ from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import union
 from biqe.mine.filters import holds
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import QuerySet
 
 PUBLISHED = {
     "fb15k237-q2b": {

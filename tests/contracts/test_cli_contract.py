@@ -19,6 +19,7 @@ from biqe.errors import BadLine, InvalidOption, SparqlSyntax, UnsupportedQuery
 BAD_INPUT = {
     "import": [["nothing.tsv", "--out", "g"], ["--out", "g"], ["bad.tsv", "--out", "g"]],
     "stats": [["nothing"], ["."], [], ["bad.tsv"]],
+    "schema": [["nothing"], ["."], [], ["bad.tsv"]],
     "find": [["nothing", "Rhine"], ["."], ["bad.tsv", "x"]],
     "mine": [
         ["nothing", "--out", "s"],
@@ -40,7 +41,7 @@ BAD_INPUT = {
         [],
     ],
     "evaluate": [["nothing", "--set", "s"], [".", "--set", "s"], ["nothing"], []],
-    "calibrate": [["nothing", "--set", "s"], [".", "--set", "s"], ["."], []],
+    "calibrate": [["nothing"], ["."], ["atlas"], []],
     "ask": [["nothing", "SELECT ?x WHERE { ?x :r :e }"], [".", "SELECT"], ["atlas", "SELECT nonsense"], ["atlas"], []],
     "explain": [
         ["nothing", "SELECT ?x WHERE { ?x :r :e }"],
@@ -58,6 +59,7 @@ BAD_INPUT = {
         ["atlas", "--port", "-1"],
         ["atlas", "--token-file", "nothing"],
         ["atlas", "--mode", "maybe", "--check"],
+        ["atlas", "--host", "a b", "--open-to-all", "--check"],
         ["atlas", "--json"],
     ],
     "config": [["nothing"], ["."], []],
@@ -154,6 +156,7 @@ def toy(tmp_path_factory) -> Path:
         ["import", "town.tsv", "--out", "g"],
         ["mine", "g", "--seed", "0", "--out", "s", "--paths", "60", "--dags", "60"],
         ["train", "g", "--set", "s", "--epochs", "1", "--out", "r", *SMALL],
+        ["train", "g", "--minutes", "0.05", "--out", "h", *SMALL],
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -167,11 +170,12 @@ SMALL = [*"--width 16 --layers 1 --threads 1 -O heads=2 -O paths=50 -O dags=50".
 JSON_COMMANDS = {
     "import": ["import", "town.tsv", "--out", "g2"],
     "stats": ["stats", "g"],
+    "schema": ["schema", "g"],
     "find": ["find", "g", "shop"],
     "mine": ["mine", "g", "--out", "s2", "--paths", "20", "--dags", "20"],
     "train": ["train", "g", "--epochs", "0.1", "--out", "r2", *SMALL],
     "evaluate": ["evaluate", "r", "--set", "s", "--split", "train"],
-    "calibrate": ["calibrate", "r", "--set", "s", "--split", "train", "--limit", "30"],
+    "calibrate": ["calibrate", "h"],
     "ask": ["ask", "r", "SELECT ?x WHERE { :a :holds ?x }"],
     "explain": ["explain", "r", "SELECT ?x WHERE { :a :holds ?x }"],
     "serve": ["serve", "r", "--check"],
@@ -195,7 +199,7 @@ def test_json_is_one_document_on_standard_output(command, toy, monkeypatch, caps
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["stats", "find", "ask", "config", "evaluate"])
+@pytest.mark.parametrize("command", ["stats", "schema", "find", "ask", "config", "evaluate"])
 def test_what_people_read_fits_80_columns(command, toy, monkeypatch, capsys):
     monkeypatch.chdir(toy)
     capsys.readouterr()

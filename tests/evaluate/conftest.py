@@ -18,8 +18,7 @@ from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models import _catalogue, store
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.queryset import AnswerSets, QuerySet
+from biqe.query.bound import HIDDEN, TARGET, AnswerSets, BoundQuery, QuerySet
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,9 @@ import torch
 from biqe.errors import EmptyResult, UnsupportedQuery
 from biqe.evaluate.attention import attention_shares, non_ancestors, query_attention
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet
 from biqe.query.dag import analyse
-from biqe.query.queryset import QuerySet
-from biqe.query.token_table import token_table
-from biqe.query.tokens import tokens
+from biqe.query.tokens import token_table, tokens
 
 # e7 -r0-> ?1 -r1-> ?3 <-r2- e8,  ?3 -r3-> ?4
 DAG = BoundQuery((7, TARGET, 8, TARGET, TARGET), ((0, 0, 1), (1, 1, 3), (2, 2, 3), (3, 3, 4)), (1, 3, 4))

@@ -132,7 +132,7 @@ def test_another_vocabulary_is_refused(world, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "give either --set or --release; neither"),
+        ([], "name the queries"),
         (["--set", "{place}/cq", "--release", "{place}/release"], "not both"),
         (["--set", "{place}/cq", "--kind", "dag"], "--kind is for --release only"),
         (["--set", "{place}/cq", "--split", "nowhere"], "no split 'nowhere'"),
@@ -166,8 +166,7 @@ def toy_benchmark(world, monkeypatch):
     """Benchmarks made of the world's graph, one a protocol; how they were opened is kept."""
     from biqe import benchmarks
     from biqe.benchmarks.shaped import ShapedQueries
-    from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-    from biqe.query.queryset import AnswerSets, QuerySet
+    from biqe.query.bound import HIDDEN, TARGET, AnswerSets, BoundQuery, QuerySet
 
     rng = np.random.default_rng(1)
     rows = [BoundQuery((n, TARGET), ((0, n % 4, 1),), (1,)) for n in range(12)]

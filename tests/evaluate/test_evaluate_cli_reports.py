@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -99,12 +100,30 @@ def test_what_lies_where_the_report_goes_by_itself_is_kept(world, evaluate, neve
     assert json.loads(path.read_text()) == {"format": "other"}
 
 
-@pytest.mark.parametrize("given", [[], ["--filter-graph", "split"]])
-def test_a_release_without_filters_says_how_they_are_computed(world, evaluate, given):
-    code, said = evaluate("--release", world / "release", "--split", "dev", *given)
-    assert code == 2 and "no file with DAG filters" in said
-    assert "--filter-graph complete --graph GRAPH" in said[said.index("hint:") :]
+def test_filters_that_a_release_lacks_are_computed(world, evaluate, dense_splits, write_release, tmp_path):
+    code, said = evaluate("--release", world / "release", "--split", "dev")
+    assert code == 2 and "has no filters for its dag queries" in said and "--graph" in said[said.index("hint:") :]
+    graph = ("--graph", world / "graph")
+    config = MineConfig(recipe="paths", paths=20, dags=0, eval_paths=150, eval_dags=0, train_filters=False, seed=3)
+    paths = mine(dense_splits, config, threads=1)["valid"]
+    write_release(paths, dense_splits.vocabulary, tmp_path / "paths", split="dev", filter_graph="reach")
+    code, said = evaluate("--release", tmp_path / "paths", "--split", "dev", "--out", tmp_path / "released.json")
+    assert code == 0, said
+    (tmp_path / "paths" / "paths_dev_filters.json").unlink()
     code, said = evaluate(
-        "--release", world / "release", "--split", "dev", "--filter-graph", "complete", "--graph", world / "graph"
+        "--release", tmp_path / "paths", "--split", "dev", *graph, "--out", tmp_path / "computed.json"
     )
     assert code == 0, said
+    released, computed = (Report.load(tmp_path / f"{name}.json") for name in ("released", "computed"))
+    assert computed.filter_graph == "reach" and "the release has none" in computed.notes["filters"]
+    assert computed.metrics == released.metrics
+    for name in ("split", "complete"):
+        code, said = evaluate("--release", world / "release", "--split", "dev", "--filter-graph", name, *graph)
+        assert code == 0, said
+
+
+def test_a_filter_file_that_cannot_be_read_is_named_not_replaced(world, evaluate, tmp_path):
+    shutil.copytree(world / "release", tmp_path / "release")
+    (tmp_path / "release" / "dags_dev_filters.json").write_text("[{")
+    code, said = evaluate("--release", tmp_path / "release", "--split", "dev", "--graph", world / "graph")
+    assert code == 2 and "dags_dev_filters.json" in said and "broken JSON" in said

@@ -11,8 +11,7 @@ from biqe.errors import EmptyResult, InvalidOption, RunFailed, TooManyPaths, Voc
 from biqe.evaluate import Cq, Query2Box, Report, evaluate, evaluate_together, rank_targets
 from biqe.evaluate.loop import measure
 from biqe.evaluate.protocols import RankedTargets
-from biqe.query.bound import HIDDEN, TARGET
-from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet
+from biqe.query.bound import HIDDEN, KINDS, ROLES, TARGET, AnswerSets, QuerySet
 
 ENTITIES = 23
 

@@ -10,8 +10,7 @@ import torch
 from biqe.errors import EmptyResult, InvalidOption
 from biqe.evaluate import evaluate, rank_targets
 from biqe.evaluate.one_at_a_time import one_at_a_time
-from biqe.query.bound import TARGET, BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import TARGET, BoundQuery, QuerySet
 
 PATH = BoundQuery((0, TARGET, TARGET), ((0, 0, 1), (1, 1, 2)), (1, 2))
 DAG = BoundQuery((7, TARGET, 8, TARGET, TARGET), ((0, 0, 1), (1, 1, 3), (2, 2, 3), (3, 3, 4)), (1, 3, 4))

@@ -8,7 +8,7 @@ from biqe.evaluate import PROTOCOLS, Bio, Cq, Query2Box, Report, evaluate, proto
 from biqe.evaluate.protocol import Bootstrap
 from biqe.evaluate.protocols import CONJUNCTIVE, QuestionMeans, average_targets
 from biqe.evaluate.ranks import Ranks
-from biqe.query.queryset import KINDS, ROLES
+from biqe.query.bound import KINDS, ROLES
 
 TAIL, INTERSECTION, BRANCH = (ROLES.index(role) for role in ("tail", "intersection", "branch"))
 DAG, PATH = KINDS.index("dag"), KINDS.index("path")

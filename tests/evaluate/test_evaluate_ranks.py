@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from biqe.errors import InvalidOption
 from biqe.evaluate import ranks as ranks_module
 from biqe.evaluate.ranks import TIE_RULES, Ranks, rank_answers, rank_targets
-from biqe.query.queryset import AnswerSets
+from biqe.query.bound import AnswerSets
 
 
 def answer_sets(sets):

@@ -15,7 +15,7 @@ from biqe.evaluate.protocols import RankedAnswers
 from biqe.evaluate.ranks import Ranks
 from biqe.evaluate.scoring import at_rest, sample, sample_groups, score_batches
 from biqe.models import _catalogue
-from biqe.query.queryset import AnswerSets
+from biqe.query.bound import AnswerSets
 
 E = 23
 

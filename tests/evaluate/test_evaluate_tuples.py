@@ -16,8 +16,7 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models._contract import Tuples
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet
 
 ENTITIES, RELATIONS = 5, 2
 CHAIN = BoundQuery((0, TARGET, TARGET), ((0, 0, 1), (1, 1, 2)), (1, 2))

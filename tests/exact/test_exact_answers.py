@@ -9,13 +9,12 @@ import time
 import numpy as np
 import pytest
 
-from biqe.errors import BiqeError, InvalidOption, VocabularyMismatch
-from biqe.exact.answers import answer_sets, answers, holds, known_and_missing, tuples
+from biqe.errors import BiqeError, InvalidOption
+from biqe.exact.answers import answer_sets, answers, holds, tuples
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet
 
 # flows_through, located_on, borders; 0 Germany, 1 France, 2 Rhine, 3 Elbe, 4 Cologne, 5 Strasbourg, 6 Dresden
 FLOWS, ON, BORDERS = 0, 1, 2
@@ -109,27 +108,6 @@ def test_holds_is_whether_there_is_a_match(
 ) -> None:
     assert holds(small, BoundQuery(nodes, edges, ())) is expected
     assert tuples(small, BoundQuery(nodes, edges, ())).shape == (int(expected), 0)
-
-
-def test_known_and_missing_rows_share_no_row_and_make_up_the_complete_ones(small: Graph) -> None:
-    less = graph_of([row for row in COUNTRIES if row not in [(5, ON, 2), (3, FLOWS, 0)]])
-    query = BoundQuery((0, TARGET, TARGET), ((1, FLOWS, 0), (2, ON, 1)), (1, 2))
-    known, missing = known_and_missing(less, small, query)
-    assert known.tolist() == [[2, 4]]
-    assert missing.tolist() == [[2, 5], [3, 6]]
-
-
-def test_known_and_missing_of_a_query_without_targets(small: Graph) -> None:
-    query = BoundQuery((0, 1), ((0, BORDERS, 1),), ())
-    known, missing = known_and_missing(graph_of([]), small, query)
-    assert (known.shape, missing.shape) == ((0, 0), (1, 0))
-    known, missing = known_and_missing(small, small, query)
-    assert (known.shape, missing.shape) == ((1, 0), (0, 0))
-
-
-def test_known_and_missing_refuses_unlike_vocabularies(small: Graph) -> None:
-    with pytest.raises(VocabularyMismatch, match="different vocabularies"):
-        known_and_missing(graph_of(COUNTRIES, entities=8), small, PAPER)
 
 
 # --- empty ends

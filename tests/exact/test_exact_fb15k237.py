@@ -12,9 +12,8 @@ import pytest
 from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.read import read_graph
-from biqe.mine.online import epoch_queries
-from biqe.query.bound import TARGET, BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.mine.dataset import epoch_queries
+from biqe.query.bound import TARGET, BoundQuery, QuerySet
 
 pytestmark = pytest.mark.data
 

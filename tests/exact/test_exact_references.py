@@ -10,15 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biqe.exact.adjacency import adjacency
+from biqe.exact.adjacency import adjacency, numpy_join
 from biqe.exact.answers import answer_sets, answers, tuples
 from biqe.exact.match import match
-from biqe.exact.numpy_join import numpy_join
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet
 
 ENTITIES, RELATIONS = 7, 3
 

@@ -16,7 +16,7 @@ from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models._contract import Support, Trace
 from biqe.query.bound import HIDDEN, BoundQuery
-from biqe.query.token_table import token_table
+from biqe.query.tokens import token_table
 
 
 class FactorModel(nn.Module):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 from biqe.errors import UnsupportedQuery
-from biqe.explain import explain
+from biqe.explain import VIEWS, explain
 from biqe.explain.counterfactual import CUT, DROPPED, HIDDEN_NAME, TAKEN, without_name, without_triple
+from biqe.predict.conditional import row_share
 from biqe.predict.predictor import Predictor
-from biqe.predict.row_share import row_share
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.orient import orient
+from biqe.query.dag import orient
 from biqe.query.tokens import tokens
+
+explain = partial(explain, views=VIEWS)
 
 T = TARGET
 THREE = BoundQuery((0, T, T, T), ((0, 0, 1), (1, 1, 2), (2, 0, 3), (0, 1, 3)), (3, 1, 2), ("", "x", "y", "z"))
@@ -149,7 +153,7 @@ def test_a_hidden_name_is_one_token_less_and_nothing_else(rivers):
 
 def test_biqe_is_asked_as_it_was_trained(rivers):
     from biqe.models.biqe import BiQE, Config
-    from biqe.query.queryset import QuerySet
+    from biqe.query.bound import QuerySet
 
     torch.manual_seed(0)
     model = BiQE(Config(width=16, layers=1, heads=2, feed_forward=16), 7, 2).eval()

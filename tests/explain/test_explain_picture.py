@@ -6,12 +6,15 @@ from __future__ import annotations
 import re
 import struct
 import xml.etree.ElementTree as ET
+from functools import partial
 
 import pytest
 
 from biqe.evaluate import pictures
-from biqe.explain import explain, picture
+from biqe.explain import VIEWS, explain
 from biqe.query.bound import BoundQuery
+
+explain = partial(explain, views=VIEWS)
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = [
@@ -173,14 +176,3 @@ def test_every_colour_has_one_for_dark_pages(why):
     assert len(used) > 5
     for declaration in used:
         assert f'[style*="{declaration}"]' in sheet
-
-
-def test_thickness_follows_attention(why):
-    shares = why.attention.mean[0]
-    wanted = {round(picture.thickness(share, max(shares)), 4) for share in shares}
-    drawn = {
-        round(float(styles(path)["stroke-width"]), 4)
-        for path in ET.fromstring(why.to_svg()).iter(f"{SVG}path")
-        if "stroke-width" in styles(path)
-    }
-    assert len(wanted) > 2 and wanted <= drawn

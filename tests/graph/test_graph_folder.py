@@ -48,7 +48,7 @@ def test_what_is_written_is_read(splits: Splits, tmp_path: Path) -> None:
     assert again.vocabulary.entities.find("Koeln") is None
     read = folder.load_manifest(tmp_path / "deep" / "g")
     assert (read["prefixes"], read["source"], read["triples"]["valid"]) == ({"": "http://e/"}, {"known": "train"}, 1)
-    folder.verify(tmp_path / "deep" / "g")
+    folder.load(tmp_path / "deep" / "g", verify=True)
     assert not [path for path in (tmp_path / "deep").iterdir() if path.name.startswith(".")]
 
 
@@ -78,7 +78,7 @@ def test_a_graph_can_be_saved_over_itself(splits: Splits, tmp_path: Path) -> Non
     loaded = folder.load(tmp_path / "g")
     folder.save(loaded, tmp_path / "g", force=True)
     assert loaded.train.tolist() == splits.train.tolist()
-    folder.verify(tmp_path / "g")
+    folder.load(tmp_path / "g", verify=True)
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -96,7 +96,7 @@ def test_nothing_else_is_ever_overwritten(splits: Splits, tmp_path: Path, force:
     assert (tmp_path / "full" / "mine.txt").read_text() == "mine"
     (tmp_path / "empty").mkdir()
     folder.save(splits, tmp_path / "empty")
-    folder.verify(tmp_path / "empty")
+    folder.load(tmp_path / "empty", verify=True)
 
 
 def test_a_failed_write_leaves_the_old_graph(splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,12 +128,12 @@ def test_a_failed_write_leaves_the_old_graph(splits: Splits, tmp_path: Path, mon
     monkeypatch.setattr(Path, "rename", rename_once)
     with pytest.raises(RunFailed):
         folder.save(Splits(splits.vocabulary, splits.valid), tmp_path / "g", force=True)
-    folder.verify(tmp_path / "g")
+    folder.load(tmp_path / "g", verify=True)
     assert folder.load(tmp_path / "g").fingerprint == splits.fingerprint
     assert [path.name for path in tmp_path.iterdir()] == ["g"]
     monkeypatch.setattr(Path, "rename", real)
     folder.save(Splits(splits.vocabulary, splits.valid), tmp_path / "g", force=True)
-    folder.verify(tmp_path / "g")
+    folder.load(tmp_path / "g", verify=True)
     assert [path.name for path in tmp_path.iterdir()] == ["g"]
 
 
@@ -182,7 +182,7 @@ def test_a_graph_that_somebody_else_wrote_meanwhile_stays(splits: Splits, tmp_pa
 
     with pytest.raises(InvalidOption, match="written by somebody else meanwhile"):
         whole_folder.write_folder(place, write, replace=False)
-    folder.verify(place)
+    folder.load(place, verify=True)
     assert [path.name for path in tmp_path.iterdir()] == ["g"]
 
 
@@ -230,7 +230,7 @@ def test_what_may_not_be_read_is_not_called_damaged(
         raise PermissionError(13, "Permission denied")
 
     # The tests may run as a user whom nothing is forbidden, so the system's answer is played.
-    for target, name in ((Path, "read_text"), (Path, "stat"), (np, "load")):
+    for target, name in ((os, "open"), (Path, "stat"), (np, "load")):
         with monkeypatch.context() as patch:
             patch.setattr(target, name, refuse)
             with pytest.raises(UnreadableFile, match="cannot be read: Permission denied") as caught:
@@ -256,7 +256,7 @@ def test_damage_is_noticed(splits: Splits, tmp_path: Path) -> None:
             folder.load(broken(name, lambda path: path.write_bytes(path.read_bytes()[:-1])))
         place = broken(name, lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\x07"))
         with pytest.raises(UnreadableFile, match="checksum"):
-            folder.verify(place)
+            folder.load(place, verify=True)
 
     def manifest(change) -> Path:
         def rewrite(path: Path) -> None:
@@ -273,18 +273,62 @@ def test_damage_is_noticed(splits: Splits, tmp_path: Path) -> None:
     with pytest.raises(UnreadableFile, match="its arrays hold"):
         folder.load(manifest(lambda content: content.update(entities=7)))
     with pytest.raises(UnreadableFile, match="fingerprint"):
-        folder.verify(manifest(lambda content: content.update(fingerprint="0" * 16)))
+        folder.load(manifest(lambda content: content.update(fingerprint="0" * 16)), verify=True)
     for key in ("files", "fingerprint", "triples"):
         with pytest.raises(UnreadableFile, match="is damaged"):
             folder.load(manifest(lambda content, key=key: content.pop(key)))
-    with pytest.raises(UnreadableFile, match="is damaged"):
-        folder.load(broken("manifest.json", lambda path: path.write_text("{")))
+        for value in (None, [], -1, 1.5, True, {"train": "many", "../../etc/passwd": {"bytes": 1, "sha256": ""}}):
+            with pytest.raises(UnreadableFile, match="is damaged"):
+                folder.load(manifest(lambda content, key=key, value=value: content.update({key: value})))
+    for prefixes in ([], {"": 5}, {"x": None}):
+        with pytest.raises(UnreadableFile, match="is damaged"):
+            folder.load(manifest(lambda content, prefixes=prefixes: content.update(prefixes=prefixes)))
+    for text in ("{", "[" * 100_000, '{"kind": "biqe graph", "version": 1, "files": ' + "[" * 100_000):
+        with pytest.raises(UnreadableFile, match="is damaged"):
+            folder.load(broken("manifest.json", lambda path, text=text: path.write_text(text)))
     with pytest.raises(UnreadableFile, match="is not a graph folder"):
         folder.load(broken("manifest.json", lambda path: path.write_text("[]")))
     with pytest.raises(UnreadableFile, match=r"it has no manifest\.json"):
         folder.load(broken("manifest.json", Path.unlink))
     with pytest.raises(UnreadableFile, match="does not exist"):
         folder.load(tmp_path / "nowhere")
+
+
+def test_pipes_and_devices_are_refused_at_once(splits: Splits, tmp_path: Path) -> None:
+    place = tmp_path / "g"
+    folder.save(splits, place)
+    size = (place / "train.npy").stat().st_size
+    for name in ("manifest.json", "train.npy"):
+        whole = (place / name).read_bytes()
+        for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir):
+            (place / name).unlink()
+            make(place / name)
+            with pytest.raises(UnreadableFile):
+                folder.load(place)
+            with pytest.raises(UnreadableFile, match="not a regular file"):
+                whole_folder.read_regular(place / name, size)
+            (place / name).rmdir() if (place / name).is_dir() else (place / name).unlink()
+            (place / name).write_bytes(whole)
+    with pytest.raises(UnreadableFile, match="the most that is read"):
+        whole_folder.read_regular(place / "train.npy", size - 1)
+    assert len(whole_folder.read_regular(place / "train.npy", size)) == size
+
+
+def test_temporary_folders_of_killed_processes_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name in ("biqe-x-killed", "biqe-x-young", "other-killed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+        if "killed" in name:
+            os.utime(tmp_path / name, (0, 0))
+    (tmp_path / "biqe-x-link").symlink_to(tmp_path / "other-killed")
+    with whole_folder.temporary_folder("biqe-x-") as mine:
+        os.utime(mine, (0, 0))
+        with whole_folder.temporary_folder("biqe-x-") as second:
+            found = sorted(path.name for path in tmp_path.iterdir())
+            assert found == sorted(["biqe-x-link", "biqe-x-young", "other-killed", mine.name, second.name])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["biqe-x-link", "biqe-x-young", "other-killed"]
+    assert (tmp_path / "other-killed" / "file").exists()
 
 
 @pytest.mark.parametrize("value", [2_000_000_000, -1, 3])

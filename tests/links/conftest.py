@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from biqe.links.structures import StructuredQueries
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet
 
 ENTITIES, RELATIONS = 7, 3
 EVERYTHING = ENTITIES**3

@@ -15,7 +15,9 @@ from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Names, Vocabulary
 from biqe.links import probability
 from biqe.links.complex import ComplEx
-from biqe.links.probability import LOOP, LinkProbability, calibration_error, fit, load, save
+from biqe.links.fit import calibration_error, fit, reliability
+from biqe.links.knowledge import FILE, load, save
+from biqe.links.probability import LOOP, LinkProbability
 
 PEOPLE, CITIES, COUNTRIES = 120, 12, 3
 LIVES, IN, CITIZEN = range(3)
@@ -131,7 +133,7 @@ def test_saved_and_loaded_it_says_the_same(town, predictor, knowledge, tmp_path)
 
 def test_a_damaged_file_is_refused(knowledge, tmp_path):
     save(knowledge, tmp_path)
-    path = tmp_path / probability.FILE
+    path = tmp_path / FILE
     whole = path.read_bytes()
     for damaged in (b"", whole[:40], whole[: len(whole) // 2], whole.replace(b'"biqe-links', b'"biqe-other')):
         path.write_bytes(damaged)
@@ -156,8 +158,15 @@ def test_a_damaged_file_is_refused(knowledge, tmp_path):
 
 
 def test_the_calibration_error_is_a_mean_distance():
-    assert calibration_error(np.array([0.25] * 4), np.array([1.0, 0, 0, 0])) == 0
-    assert calibration_error(np.array([0.9, 0.1]), np.array([0.0, 1.0])) == pytest.approx(0.9)
+    assert calibration_error(reliability(np.array([0.25] * 4), np.array([1.0, 0, 0, 0]))) == 0
+    rng = np.random.default_rng(0)
+    said = rng.random(100_000)
+    true = rng.random(len(said)) < said
+    assert calibration_error(reliability(said, true)) < 0.01 < 0.4 < calibration_error(reliability(1 - said, true))
+    bins = reliability(said, true)
+    by_hand = sum(abs(said[own].sum() - true[own].sum()) for own in ((said * 10).astype(int) == b for b in range(10)))
+    assert calibration_error(bins) == pytest.approx(by_hand / len(said))
+    assert sum(count for count, _, _ in bins) == len(said)
 
 
 def test_what_is_remembered_is_bounded(town, predictor, knowledge, monkeypatch):

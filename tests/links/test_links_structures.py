@@ -7,8 +7,7 @@ import pytest
 
 from biqe.errors import UnsupportedQuery, VocabularyMismatch
 from biqe.links.structures import StructuredQueries, support
-from biqe.query.bound import BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import BoundQuery, QuerySet
 
 from .conftest import ENTITIES, RELATIONS, SHAPES, H, T, batch_of
 

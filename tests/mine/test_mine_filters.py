@@ -15,7 +15,7 @@ from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.mine.dataset import MineConfig, MinedSet, mine, mine_split
 from biqe.mine.filters import check_gold, holds, reach_sets, with_filters
-from biqe.query.queryset import AnswerSets, QuerySet
+from biqe.query.bound import AnswerSets, QuerySet
 
 SMALL = MineConfig(paths=60, dags=40, eval_paths=40, eval_dags=30)
 

@@ -11,12 +11,13 @@ from biqe.errors import InvalidOption
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
-from biqe.mine.intersect import dag_queries
+from biqe.mine.intersect import dag_queries, distinct_depths
 from biqe.mine.leakage import query_signatures
 from biqe.mine.statistics import branch_lengths
 from biqe.mine.walks import Walks, walks
-from biqe.query.bound import TARGET
-from biqe.query.queryset import KINDS, ROLES, QuerySet
+from biqe.query.bound import KINDS, ROLES, TARGET, QuerySet
+from biqe.query.dag import analyse
+from biqe.query.tokens import tokens
 
 
 def graph_of(triples, entities, relations) -> Graph:
@@ -85,6 +86,38 @@ def test_the_procedure(graph, seed, share, equal, at_ends):
     assert len(np.unique(keys)) == len(keys)
     assert (queries.kinds == KINDS.index("dag")).all()
     assert ((queries.nodes == TARGET) | (queries.nodes == queries.gold)).all()
+
+
+@settings(max_examples=40)
+@given(graphs, st.integers(0, 9), st.sampled_from([0.0, 0.5]), st.booleans())
+def test_no_two_unknowns_of_a_dag_have_one_depth(graph, seed, share, at_ends):
+    rng = np.random.default_rng(seed)
+    some = walks(graph, count=60, rng=rng, inverse_share=share)
+    before = dag_queries(graph, some, count=40, rng=rng, at_ends=at_ends)
+    after = distinct_depths(before)
+    assert np.array_equal(after.gold, before.gold) and np.array_equal(after.edges, before.edges)
+    for row, (old, new) in enumerate(zip(before, after, strict=True)):
+        depths = analyse(new).depths
+        asked = [depths[target] for target in new.targets]
+        assert len(set(asked)) == len(asked)
+        assert not tokens(new).twins  # so the paper's positions tell them apart
+        roles = after.roles[after.node_offsets[row] : after.node_offsets[row + 1]]
+        assert [ROLES[role] != "none" for role in roles] == [node in new.targets for node in range(len(roles))]
+        # Only what clashes with an earlier unknown is given.
+        distances = {node: len(walked) - place for walked in chains(old) for place, node in enumerate(walked)}
+        for node in set(old.targets) - set(new.targets):
+            earlier = [other for other in new.targets if other < node]
+            assert any(depths[o] == depths[node] or distances[o] == distances[node] for o in earlier)
+
+
+def chains(query):
+    """Nodes of each branch, from its source to before the intersection."""
+    follows = {subject: object_ for subject, _, object_ in query.edges}
+    for source in sorted(set(follows) - set(follows.values())):
+        walked = [source]
+        while follows[walked[-1]] != len(query.nodes) - 2:
+            walked.append(follows[walked[-1]])
+        yield walked
 
 
 def prefixes(some: Walks, at_ends: bool) -> set[tuple]:

@@ -11,8 +11,7 @@ from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.mine.dataset import MineConfig, MinedSet, mine
 from biqe.mine.leakage import leakage, query_signatures, refuse_leakage
-from biqe.query.bound import TARGET
-from biqe.query.queryset import KINDS, QuerySet, concatenate
+from biqe.query.bound import KINDS, TARGET, QuerySet, concatenate
 
 SMALL = MineConfig(paths=60, dags=40, eval_paths=40, eval_dags=30)
 

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
-from biqe.mine.dataset import MineConfig, mine_split
-from biqe.mine.online import epoch_queries
+from biqe.mine.dataset import MineConfig, epoch_queries, mine_split
+from biqe.mine.intersect import distinct_depths
 from biqe.mine.statistics import branch_lengths, split_statistics, statistics_rows
-from biqe.query.bound import TARGET
-from biqe.query.queryset import KINDS
-from biqe.query.token_table import MASK, token_table
+from biqe.query.bound import KINDS, TARGET, concatenate
+from biqe.query.tokens import MASK, token_table, tokens
 
 SMALL = MineConfig(paths=60, dags=40, eval_paths=40, eval_dags=30)
 
@@ -37,8 +36,8 @@ def random_splits(seed: int, entities=12, relations=3, train=18, held_out=12) ->
 def test_statistics_by_hand():
     # 0 -> 2 <- 1, 2 -> 3 -> 4: walks 0,1 -> 2 -> 3 and on to 4; DAGs at 2 and at 3.
     graph = splits_of([(0, 0, 2), (1, 1, 2), (2, 0, 3), (3, 0, 4)], entities=5, relations=2)
-    queries = mine_split(graph, "train", MineConfig(paths=100, dags=100))
-    found = split_statistics(queries, triples=4)
+    queries = mine_split(graph, "train", MineConfig(paths=100, dags=100, depths="any"))
+    found = split_statistics(queries, graph.vocabulary, graph.train)
     # Walks of 2 edges: 0-2-3, 1-2-3, 2-3-4; of 3: 0-2-3-4, 1-2-3-4.
     assert (found.triples, found.paths, found.path_lengths) == (4, 5, {"2": 3, "3": 2})
     # Branches into 2: 0-2 and 1-2. Into 3: 2-3, 0-2-3, 1-2-3 (walks on to 4). Sets of two and of three of them.
@@ -52,26 +51,49 @@ def test_statistics_by_hand():
     assert found.average_masks == pytest.approx(masks / 14)
     assert found.average_targets == pytest.approx(targets / 14)
     assert found.average_length == pytest.approx(length / 14)
+    # "[MASK]-#-r0-#-e0" has 16 characters: two names of two letters each, and a mask.
+    assert split_statistics(queries.take(np.zeros(0, int)), graph.vocabulary, graph.train).average_characters == 16
     assert found.branches == {"2": 4, "3": 1}
     assert found.branch_lengths == {"1": 5, "2": 6}
     assert statistics_rows({"train": found})[:3] == [("Triples", [4]), ("Paths", [5]), ("DAGs", [5])]
 
 
-@settings(max_examples=10)
-@given(st.integers(0, 10_000))
-def test_masks_and_lengths_are_those_of_the_tokens_that_a_model_reads(seed):
+def paths_as_text(query, vocabulary):
+    """Each path as the authors' files write it, one token after the other."""
+    read = tokens(query)
+    for path in sorted(set(read.paths)):
+        names = []
+        for kind, number, own in zip(read.kinds, read.ids, read.paths, strict=True):
+            if own == path and kind == "mask":
+                names.append("[MASK]")
+            elif own == path:
+                known = vocabulary.entities if kind == "entity" else vocabulary.relations
+                names.append(known[number % len(known)])
+        yield "-#-".join(names)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10_000), st.booleans())
+def test_masks_and_lengths_are_those_of_the_tokens_that_a_model_reads(seed, distinct):
     graph = random_splits(seed)["train"]
     queries = epoch_queries(graph, paths=20, dags=20, seed=seed, epoch=0)
+    if distinct:
+        dags = queries.take(np.flatnonzero(queries.kinds == KINDS.index("dag")))
+        queries = concatenate(
+            [queries.take(np.flatnonzero(queries.kinds != KINDS.index("dag"))), distinct_depths(dags)]
+        )
     table = token_table(queries, graph.entity_count)
-    found = split_statistics(queries)
+    found = split_statistics(queries, graph.vocabulary)
     assert found.average_masks * len(queries) == pytest.approx((table.tokens == MASK).sum())
     assert found.average_length * len(queries) == pytest.approx(len(table.tokens))
     assert found.average_targets * len(queries) == pytest.approx((queries.nodes == TARGET).sum())
+    written = [text for query in queries for text in paths_as_text(query, graph.vocabulary)]
+    assert found.average_characters * len(queries) == pytest.approx(sum(map(len, written)))
     edges = np.diff(queries.edge_offsets)[queries.kinds == KINDS.index("dag")]
     assert branch_lengths(queries).sum() == (edges - 1).sum()
 
 
 def test_statistics_of_nothing():
     empty = mine_split(splits_of([(0, 0, 1)]), "train", SMALL)
-    found = split_statistics(empty)
+    found = split_statistics(empty, splits_of([(0, 0, 1)]).vocabulary)
     assert (found.paths, found.dags, found.average_masks) == (0, 0, 0.0)

@@ -1,4 +1,4 @@
-"""Random walks: every step is an edge, depths are as drawn, the same seed gives the same walks."""
+"""Random walks: every step is an edge, depths are as drawn, the same seed gives the same walks; walks as queries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.mine.signatures import signatures
-from biqe.mine.walks import Walks, walks
+from biqe.mine.walks import Walks, path_queries, walks
+from biqe.query.bound import ROLES, TARGET
 
 
 def graph_of(triples, entities=None, relations=None) -> Graph:
@@ -129,3 +130,23 @@ def test_a_graph_without_walks_gives_none():
 def test_bad_options_are_refused(options):
     with pytest.raises(InvalidOption):
         walks(graph_of([(0, 0, 1)]), rng=np.random.default_rng(0), **options)
+
+
+def test_a_path_query_asks_for_everything_but_its_source():
+    chain = graph_of([(0, 0, 1), (1, 1, 2), (2, 0, 3)])
+    some = walks(chain, count=1, rng=np.random.default_rng(0), depths=(3, 3))
+    queries = path_queries(some)
+    assert queries[0].nodes == (0, TARGET, TARGET, TARGET)
+    assert queries[0].edges == ((0, 0, 1), (1, 1, 2), (2, 0, 3))
+    assert queries.gold.tolist() == [0, 1, 2, 3]
+    assert [ROLES[role] for role in queries.roles] == ["none", "branch", "branch", "tail"]
+
+
+def test_path_queries_of_mixed_lengths_keep_their_own_nodes_and_edges():
+    ring = graph_of([(i, 0, (i + 1) % 10) for i in range(10)])
+    some = walks(ring, count=40, rng=np.random.default_rng(0))
+    queries = path_queries(some)
+    for row, query in enumerate(queries):
+        length = some.lengths[row]
+        assert query.nodes == (some.entities[row, 0], *[TARGET] * length)
+        assert query.edges == tuple((i, 0, i + 1) for i in range(length))

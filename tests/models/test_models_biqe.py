@@ -9,12 +9,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from biqe.errors import InvalidOption
+from biqe.models._draws import PooledDropout
 from biqe.models.biqe import BiQE, Config
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.queryset import QuerySet
-from biqe.query.token_table import FIRST_ENTITY, token_count
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet
+from biqe.query.tokens import FIRST_ENTITY, token_count
+from biqe.train.presets import PRESETS
 
 ENTITIES, RELATIONS = 30, 4
 VARIANTS = [
@@ -118,52 +120,101 @@ def test_the_masks_of_one_target_are_averaged(make_model):
         torch.testing.assert_close(found[target], each[batch.mask_targets == target].mean(0), rtol=1e-4, atol=1e-6)
 
 
-def test_same_hidden_states_as_bert():
-    """With norm=post and the paper's positions, the encoder is BERT: same weights, same hidden states."""
-    transformers = pytest.importorskip("transformers")
+class BertLayer(nn.Module):
+    """A layer of BERT as Devlin et al. 2019 and their implementation have it, one operation after the other."""
+
+    def __init__(self, width, heads, between, share):
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.between, self.back = nn.Linear(width, between), nn.Linear(between, width)
+        self.norms = nn.ModuleList(nn.LayerNorm(width, eps=1e-12) for _ in range(2))
+        self.drop_weights, self.drop_attention, self.drop_back = (nn.Dropout(share) for _ in range(3))
+
+    def forward(self, x, seen):
+        shape = (*x.shape[:2], self.heads, -1)
+        q, k, v = (linear(x).view(shape).transpose(1, 2) for linear in (self.query, self.key, self.value))
+        logits = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
+        weights = self.drop_weights(logits.masked_fill(~seen[:, None, None, :], -torch.inf).softmax(-1))
+        x = self.norms[0](x + self.drop_attention(self.out((weights @ v).transpose(1, 2).flatten(2))))
+        inner = self.between(x)
+        inner = inner * 0.5 * (1.0 + torch.erf(inner / 2.0**0.5))
+        return self.norms[1](x + self.drop_back(self.back(inner)))
+
+
+class Bert(nn.Module):
+    """Embeddings, layers, and the head that predicts masked tokens, without its output embeddings."""
+
+    def __init__(self, tokens, positions, width, layers, heads, between, share=0.1):
+        super().__init__()
+        self.words, self.positions = nn.Embedding(tokens, width), nn.Embedding(positions, width)
+        self.norm, self.drop = nn.LayerNorm(width, eps=1e-12), nn.Dropout(share)
+        self.layers = nn.ModuleList(BertLayer(width, heads, between, share) for _ in range(layers))
+        self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width, eps=1e-12))
+
+    def forward(self, words, positions, seen):
+        x = self.drop(self.norm(self.words(words) + self.positions(positions)))
+        for layer in self.layers:
+            x = layer(x, seen)
+        return x
+
+
+class Marked(nn.Module):
+    """Stands in for dropout, so that both models must drop in the same places to agree: each place has its factor."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.share, self.factor = 0.1, factor
+
+    def forward(self, x):
+        return x * self.factor
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_preset_is_bert_but_for_vocabulary_and_positions(training):
+    """Same weights, same hidden states; and dropout in the same places."""
     torch.manual_seed(0)
-    config = Config(width=16, layers=3, heads=4, feed_forward=32, positions="paper", norm="post", dropout=0.0)
-    ours = BiQE(config, ENTITIES, RELATIONS).eval()
-    bert = transformers.BertModel(
-        transformers.BertConfig(
-            vocab_size=token_count(ENTITIES, RELATIONS),
-            hidden_size=16,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            intermediate_size=32,
-            max_position_embeddings=config.max_position,
-            type_vocab_size=1,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            hidden_act="gelu",
-        ),
-        add_pooling_layer=False,
-    ).eval()
+    sizes = dict(width=16, layers=3, heads=4, feed_forward=32)
+    ours = BiQE(Config(**{**PRESETS["paper"].model_config, **sizes}), ENTITIES, RELATIONS).train(training)
+    assert {module.share for module in ours.modules() if isinstance(module, PooledDropout)} == {0.1}
+    bert = Bert(token_count(ENTITIES, RELATIONS), ours.config.max_position, 16, 3, 4, 32).train(training)
     with torch.no_grad():
         for parameter in bert.parameters():
             parameter.normal_(std=0.3)
-        bert.embeddings.token_type_embeddings.weight.zero_()
-        words, last = bert.embeddings.word_embeddings.weight, FIRST_ENTITY + ENTITIES
+        words, last = bert.words.weight, FIRST_ENTITY + ENTITIES
         ours.embed_entities.weight.copy_(words[FIRST_ENTITY:last])
         ours.embed_others.weight.copy_(torch.cat([words[:FIRST_ENTITY], words[last:]]))
-        ours.embed_positions.weight.copy_(bert.embeddings.position_embeddings.weight)
-        ours.embed_norm.load_state_dict(bert.embeddings.LayerNorm.state_dict())
-        for mine, theirs in zip(ours.layers, bert.encoder.layer, strict=True):
-            own = theirs.attention.self
-            mine.attention_in.weight.copy_(torch.cat([own.query.weight, own.key.weight, own.value.weight]))
-            mine.attention_in.bias.copy_(torch.cat([own.query.bias, own.key.bias, own.value.bias]))
-            mine.attention_out.load_state_dict(theirs.attention.output.dense.state_dict())
-            mine.attention_norm.load_state_dict(theirs.attention.output.LayerNorm.state_dict())
-            mine.feed_in.load_state_dict(theirs.intermediate.dense.state_dict())
-            mine.feed_out.load_state_dict(theirs.output.dense.state_dict())
-            mine.feed_norm.load_state_dict(theirs.output.LayerNorm.state_dict())
+        ours.embed_positions.load_state_dict(bert.positions.state_dict())
+        ours.embed_norm.load_state_dict(bert.norm.state_dict())
+        for mine, theirs in zip(ours.layers, bert.layers, strict=True):
+            joined = [theirs.query, theirs.key, theirs.value]
+            mine.attention_in.weight.copy_(torch.cat([part.weight for part in joined]))
+            mine.attention_in.bias.copy_(torch.cat([part.bias for part in joined]))
+            pairs = [("attention_out", theirs.out), ("feed_in", theirs.between), ("feed_out", theirs.back)]
+            for name, part in [*pairs, ("attention_norm", theirs.norms[0]), ("feed_norm", theirs.norms[1])]:
+                getattr(mine, name).load_state_dict(part.state_dict())
+    if training:
+        ours.dropout = bert.drop = Marked(0.9)
+        for number, (mine, theirs) in enumerate(zip(ours.layers, bert.layers, strict=True)):
+            mine.attention_dropout = theirs.drop_weights = Marked(0.5 + 0.1 * number)
+            # One module of ours serves both places; a place that lacked it would show.
+            mine.dropout = theirs.drop_attention = theirs.drop_back = Marked(0.8 - 0.1 * number)
     batch = ours.encoder(QuerySet.of(QUERIES))
-    with torch.inference_mode():
-        expected = bert(
-            input_ids=batch.tokens, position_ids=batch.positions, attention_mask=(~batch.padding).long()
-        ).last_hidden_state
+    with torch.no_grad():
+        expected = bert(batch.tokens, batch.positions, ~batch.padding)
         found = ours.hidden(batch)
     torch.testing.assert_close(found[~batch.padding], expected[~batch.padding], rtol=1e-4, atol=1e-5)
+
+
+def test_the_large_preset_has_the_weights_of_bert_base():
+    preset = PRESETS["paper-base"]
+    with torch.device("meta"):
+        ours = BiQE(Config(**preset.model_config), ENTITIES, RELATIONS)
+        bert = Bert(token_count(ENTITIES, RELATIONS), ours.config.max_position, 768, 12, 12, 3072)
+    assert sum(weight.numel() for weight in bert.layers.parameters()) == 85_054_464  # BERT-base's twelve layers
+    per_entity = ENTITIES  # the bias of the output; BERT has it in its vocabulary's size, too
+    weights = [sum(weight.numel() for weight in model.parameters()) for model in (ours, bert)]
+    assert weights[0] == weights[1] + per_entity
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

@@ -20,8 +20,7 @@ from biqe.models._contract import (
     raw_scores,
     trace,
 )
-from biqe.query.bound import TARGET, BoundQuery
-from biqe.query.queryset import AnswerSets, QuerySet
+from biqe.query.bound import TARGET, AnswerSets, BoundQuery, QuerySet
 
 ENTITIES = 12
 QUERIES = QuerySet.of([BoundQuery((3, TARGET), ((0, 1, 1),), (1,)), BoundQuery((4, TARGET), ((0, 0, 1),), (1,))])
@@ -121,7 +120,7 @@ def test_raw_scores_order_entities_as_scores_do(name):
     [
         ("gqe", {"loss": "log_sigmoid"}),
         ("gqe", {"loss": "softmax"}),
-        ("mpqe", {"similarity": "cosine"}),
+        ("mpqe", {}),
         ("query2box", {}),
     ],
 )

@@ -18,9 +18,8 @@ from biqe.links.truth import RULES
 from biqe.models.cqd import CQD, Config
 from biqe.query.bound import HIDDEN as H
 from biqe.query.bound import TARGET as T
-from biqe.query.bound import BoundQuery
-from biqe.query.orient import orient
-from biqe.query.queryset import AnswerSets, QuerySet
+from biqe.query.bound import AnswerSets, BoundQuery, QuerySet
+from biqe.query.dag import orient
 from biqe.train.config import TrainConfig
 
 ENTITIES, RELATIONS = 7, 3

@@ -14,7 +14,7 @@ from biqe.graph.vocabulary import Vocabulary
 from biqe.links.softmax import soft_cross_entropy
 from biqe.models._entity_loss import EntitySampler, Sample, sample_entities, sampled_cross_entropy, sparse_weights
 from biqe.models.biqe import BiQE, Config
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import QuerySet
 
 from .conftest import ENTITIES, QUERIES, RELATIONS
 

@@ -13,8 +13,7 @@ from biqe.errors import InvalidOption
 from biqe.models._contract import Targets
 from biqe.models._draws import draw_negatives, draw_positives, true_among
 from biqe.models.gqe import GQE, PRESETS, Config
-from biqe.query.bound import TARGET, BoundQuery
-from biqe.query.queryset import AnswerSets, QuerySet
+from biqe.query.bound import TARGET, AnswerSets, BoundQuery, QuerySet
 
 from .conftest import DAGS, ENTITIES, RELATIONS, SHAPES
 
@@ -42,18 +41,22 @@ def reference(model, query):
         if len(arriving) == 1:
             return arriving[0]
         if model.config.intersection == "mean":
-            return sum(arriving) / len(arriving)
-        operator = model.intersect
-        inner = torch.stack([functional.relu(operator.before.weight @ q + operator.before.bias) for q in arriving])
-        return operator.after.weight @ (inner.min(0).values if operator.pool == "min" else inner.mean(0))
+            met = sum(arriving) / len(arriving)
+        else:
+            operator = model.set_operator
+            inner = [torch.relu(operator.before.weight @ q + operator.before.bias) for q in arriving]
+            met = operator.after.weight @ (sum(inner) / len(inner))
+        if model.config.loss == "log_sigmoid":
+            return met
+        return met / met.norm() * sum(q.norm() for q in arriving) / len(arriving)
 
     return torch.stack([state(target) for target in query.targets])
 
 
 OPERATORS = [
-    {"projection": projection, **how}
+    {"projection": projection, "intersection": intersection, "loss": loss}
     for projection in ("transe", "distmult", "bilinear")
-    for how in ({"intersection": "mean"}, {"pool": "min"}, {"pool": "mean"})
+    for intersection, loss in (("mean", "softmax"), ("deepset", "log_sigmoid"), ("deepset", "softmax"))
 ]
 
 
@@ -107,27 +110,40 @@ def test_the_set_operator_begins_near_the_mean():
     assert error < 0.5
 
 
+@pytest.mark.parametrize("loss", ["softmax", "margin"])
+def test_what_training_does_not_see_of_an_intersection_does_not_move_what_follows_it(loss):
+    """Cosines do not feel the length of a state. Trained on single edges, chains and bare intersections alone, the set
+    operator may therefore make states of any length, and a later q + r must not depend on it."""
+    model = build(loss=loss)
+    trained, unseen = (QuerySet.of([SHAPES[name] for name in names]) for names in (("2i", "3i"), ("ip",)))
+    with torch.no_grad():
+        before = [model.scores(model.encoder(queries)) for queries in (trained, unseen)]
+        lengths = model.states(model.encoder(trained)).norm(dim=1)
+        model.set_operator.after.weight.mul_(100.0)
+        after = [model.scores(model.encoder(queries)) for queries in (trained, unseen)]
+        torch.testing.assert_close(model.states(model.encoder(trained)).norm(dim=1), lengths)
+    torch.testing.assert_close(after[0], before[0])
+    torch.testing.assert_close(after[1], before[1])
+
+
 SCORES = [
     {"projection": "transe", "loss": "log_sigmoid"},
     {"projection": "distmult", "loss": "margin"},
     {"projection": "distmult", "loss": "softmax"},
-    {"projection": "distmult", "loss": "softmax", "score": "dot"},
 ]
-SCORINGS = ("distance", "cosine", "cosine", "dot")
 
 
-@pytest.mark.parametrize(("options", "scoring"), list(zip(SCORES, SCORINGS, strict=True)))
-def test_scores_are_log_probabilities_of_the_equations(options, scoring):
+@pytest.mark.parametrize("options", SCORES, ids=lambda options: options["loss"])
+def test_scores_are_log_probabilities_of_the_equations(options):
     model = build(**options)
-    assert model.config.scoring == scoring
     batch = model.encoder(QuerySet.of([*SHAPES.values(), *DAGS]))
     with torch.no_grad():
         q, z = model.states(batch), model.entities
-        by_hand = {
-            "distance": lambda: -(q.unsqueeze(1) - z).abs().sum(2),
-            "cosine": lambda: model.log_scale.exp() * torch.cosine_similarity(q.unsqueeze(1), z, dim=2),
-            "dot": lambda: q @ z.t() + model.entity_bias,
-        }[scoring]()
+        if options["loss"] == "log_sigmoid":
+            by_hand = 24.0 - (q.unsqueeze(1) - z).abs().sum(2)
+        else:
+            by_hand = model.log_scale.exp() * torch.cosine_similarity(q.unsqueeze(1), z, dim=2)
+        torch.testing.assert_close(model.raw_scores(batch), by_hand)
         torch.testing.assert_close(model.scores(batch), torch.log_softmax(by_hand, 1))
 
 
@@ -141,10 +157,9 @@ def with_answers(queries, seed=0):
     return replace(queries, gold=gold).with_filters(train=AnswerSets(offsets, np.concatenate(sets).astype(np.int32)))
 
 
-@pytest.mark.parametrize("score", ["dot", "cosine"])
 @pytest.mark.parametrize("attached", [True, False])
-def test_softmax_is_cross_entropy_over_all_entities(score, attached):
-    model = build(score=score)
+def test_softmax_is_cross_entropy_over_all_entities(attached):
+    model = build(loss="softmax")
     asked = with_answers(QuerySet.of([*SHAPES.values(), *DAGS]))
     batch = model.encoder(asked if attached else replace(asked, filters={}))
     truth = torch.zeros(len(asked.target_nodes), ENTITIES, dtype=torch.float64)
@@ -169,7 +184,7 @@ def test_targets_of_which_nothing_is_known_do_not_count():
         both, second = (float(model.loss(whole.batch(np.array(rows))).detach()) for rows in ([0, 1], [1]))
         assert both == pytest.approx(second)
     # The same where all answers are attached, and one target has none.
-    model = build()
+    model = build(loss="softmax")
     emptied = asked.filters["train"].take(np.array([1]))
     emptied = AnswerSets(np.concatenate([[0], emptied.offsets]), emptied.values)
     whole = model.encode(replace(asked, filters={"train": emptied}))
@@ -186,10 +201,9 @@ def test_sampled_losses_are_their_equations(options, filtered):
     torch.manual_seed(7)
     found = model.loss(batch)
     torch.manual_seed(7)
-    positives, negatives = draw_positives(batch.targets).squeeze(1), draw_negatives(12, ENTITIES)
+    positives, negatives = draw_positives(batch.targets), draw_negatives(12, ENTITIES)
     with torch.no_grad():
-        # Scores are known up to a constant from the log-probabilities; gamma - d is asked for as it is.
-        s = model._against(model.states(batch), torch.arange(ENTITIES))
+        s = model.raw_scores(batch)
     total, removed = 0.0, 0
     for row, answers in enumerate(asked.filters["train"][i] for i in range(len(s))):
         used = [n for n in negatives.tolist() if not (filtered and n in answers)]
@@ -218,15 +232,16 @@ def test_filtering_negatives_removes_the_answers_and_nothing_else():
 
 
 def test_draws_come_from_the_answers_and_the_global_generator():
-    targets = Targets(torch.tensor([4, 9, -1]), torch.tensor([0, 3, 3, 3]), torch.tensor([1, 4, 6]))
+    offsets = torch.tensor([*range(0, 901, 3), 900, 900])  # three answers each, and two targets without
+    targets = Targets(torch.tensor([4] * 300 + [9, -1]), offsets, torch.tensor([1, 4, 6] * 300))
     torch.manual_seed(0)
-    drawn = draw_positives(targets, 300)
-    counts = torch.bincount(drawn[0], minlength=7)
+    drawn = draw_positives(targets)
+    counts = torch.bincount(drawn[:300], minlength=7)
     assert counts[[1, 4, 6]].sum() == 300 and counts[[1, 4, 6]].min() > 60
-    assert (drawn[1] == 9).all() and (drawn[2] == -1).all()
+    assert drawn[300:].tolist() == [9, -1]
     torch.manual_seed(0)
-    assert torch.equal(drawn, draw_positives(targets, 300))
-    assert draw_positives(Targets(targets.gold, None, None), 5).tolist() == [[4], [9], [-1]]
+    assert torch.equal(drawn, draw_positives(targets))
+    assert torch.equal(draw_positives(Targets(targets.gold, None, None)), targets.gold)
     negatives = draw_negatives(7, 10)
     assert len(negatives.unique()) == 7 and int(negatives.max()) < 10
     assert draw_negatives(99, 10).tolist() == list(range(10))
@@ -238,11 +253,8 @@ def test_draws_come_from_the_answers_and_the_global_generator():
         {},
         {"projection": "transe"},
         {"projection": "bilinear"},
-        {"score": "cosine"},
         *SCORES,
-        {"loss": "log_sigmoid"},
         {"intersection": "mean"},
-        {"pool": "min"},
     ],
     ids=str,
 )
@@ -265,8 +277,11 @@ def test_presets_are_configurations():
     built = {name: GQE(Config(**options), ENTITIES, RELATIONS) for name, options in PRESETS.items()}
     assert set(built) == {"gqe", "gqe-double", "gqe-mp"}
     assert built["gqe"].config == Config()
-    assert built["gqe-double"].config.width == 2 * built["gqe"].config.width
-    assert built["gqe-mp"].config == replace(Config(), intersection="mean")
+    as_published = built["gqe"].config
+    assert (as_published.width, as_published.gamma, as_published.negatives) == (400, 24.0, 128)
+    assert as_published.loss == "log_sigmoid" and as_published.filter_negatives
+    assert built["gqe-double"].config == replace(as_published, width=800)
+    assert built["gqe-mp"].config.intersection == "mean"
     several = QuerySet.of(DAGS)
     assert len(built["gqe-mp"].scores(built["gqe-mp"].encoder(several))) == len(several.target_nodes) > len(DAGS)
 
@@ -276,15 +291,12 @@ def test_presets_are_configurations():
     [
         {"projection": "rotate"},
         {"intersection": "max"},
-        {"pool": "sum"},
-        {"score": "l2"},
         {"loss": "hinge"},
         {"width": 0},
         {"negatives": 0},
         {"margin": 0.0},
         {"gamma": -1.0},
         {"dropout": 1.0},
-        {"score": "distance"},
     ],
     ids=str,
 )

@@ -12,14 +12,13 @@ from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models import store
 from biqe.models._contract import UsesGraph
-from biqe.models._extended_vocabulary import over_graph
+from biqe.models._grown_graph import over_graph
 from biqe.models.biqe import BiQE
 from biqe.models.biqe import Config as EncoderConfig
 from biqe.models.cqd import CQD
 from biqe.models.cqd import Config as CqdConfig
 from biqe.models.hybrid import Config, Hybrid
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet
 from biqe.train.config import TrainConfig
 from biqe.train.training_data import validation
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from biqe.errors import UnsupportedQuery
 from biqe.models._plan import EncodedPlans, walk, walkable
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.orient import orient
-from biqe.query.queryset import AnswerSets, QuerySet
+from biqe.query.bound import HIDDEN, TARGET, AnswerSets, BoundQuery, QuerySet
+from biqe.query.dag import orient
 
 ENTITIES, RELATIONS = 50, 5
 

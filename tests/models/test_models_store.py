@@ -11,8 +11,7 @@ from biqe.errors import BiqeError, UnreadableFile
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models import load as load_any
 from biqe.models import store
-from biqe.query.bound import TARGET, BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import TARGET, BoundQuery, QuerySet
 
 VOCABULARY = Vocabulary([f"e\n{i} ü" for i in range(30)], [f"r{i}" for i in range(4)], {3: "Köln"})
 QUERY = QuerySet.of([BoundQuery((3, TARGET), ((0, 1, 1),), (1,))])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from biqe.models._tokens import embed
-from biqe.query.token_table import FIRST_ENTITY, token_count
+from biqe.query.tokens import FIRST_ENTITY, token_count
 
 from .conftest import ENTITIES, RELATIONS
 

@@ -16,8 +16,7 @@ from biqe.graph.vocabulary import Vocabulary
 from biqe.models import store
 from biqe.models._contract import TRAINING
 from biqe.models.tractor import Config, TractOR
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.queryset import AnswerSets, QuerySet
+from biqe.query.bound import HIDDEN, TARGET, AnswerSets, BoundQuery, QuerySet
 
 ENTITIES, RELATIONS = 3, 2
 TRIPLE = BoundQuery((1, TARGET), ((0, 1, 1),), (1,))
@@ -128,18 +127,10 @@ def test_the_closed_form_is_the_sum_over_worlds_for_any_query(query, seed):
     np.testing.assert_allclose(scores(model, [query]).exp(), by_enumeration(model, query), rtol=1e-9)
 
 
-def test_expectation_counts_the_ways_along_a_path():
-    model = make(exists="expectation")
-    s, o, t, w = events(model)
-    ways = (s * o).sum(1)
-    expected = np.einsum("k,k,k,k,k,ke->e", w, s[:, 0], t[:, 0], ways, t[:, 1], o)
-    np.testing.assert_allclose(scores(model, [PATH])[0].exp(), expected)
-
-
 @settings(max_examples=15, deadline=None)
-@given(st.lists(connected_queries(), min_size=1, max_size=4), st.sampled_from(["noisy_or", "expectation"]))
-def test_a_batch_is_its_queries_one_by_one(queries, exists):
-    model = make(exists=exists)
+@given(st.lists(connected_queries(), min_size=1, max_size=4))
+def test_a_batch_is_its_queries_one_by_one(queries):
+    model = make()
     torch.testing.assert_close(scores(model, queries), torch.cat([scores(model, [query]) for query in queries]))
 
 
@@ -164,11 +155,10 @@ def test_certain_events_stay_finite():
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("exists", ["noisy_or", "expectation"])
 @pytest.mark.parametrize("loss", ["softmax", "likelihood"])
-def test_a_component_that_no_entity_has_a_part_in_stays_finite(exists, loss):
+def test_a_component_that_no_entity_has_a_part_in_stays_finite(loss):
     """Its expected number of entities is 0 in single precision, and the logarithm of that has no gradient."""
-    model = make(exists=exists, loss=loss).float()
+    model = make(loss=loss).float()
     with torch.no_grad():
         model.as_subject[:, 0] = model.as_object[:, 0] = -20.0
     for queries in ([TRIPLE, PATH], [TRIPLE]):  # a triple alone has a sum of its own
@@ -259,9 +249,7 @@ def test_says_what_it_supports():
         model.encode(QuerySet.of([alone]))
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [("components", 0), ("negatives", 0), ("exists", "max"), ("loss", "margin")]
-)
+@pytest.mark.parametrize(("option", "value"), [("components", 0), ("negatives", 0), ("loss", "margin")])
 def test_options_are_checked(option, value):
     with pytest.raises(InvalidOption, match=option):
         Config(**{option: value})

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from itertools import product as pairs
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biqe.answer.config import AskConfig
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.models._contract import Support, Tuples
-from biqe.predict import ranking
+from biqe.predict import rows as row_type
 from biqe.predict.conditional import open_parts
-from biqe.predict.config import JOINT, Joint
+from biqe.predict.config import JOINT, AskConfig, Joint
 from biqe.predict.joint import decode, decode_many, ways
 from biqe.predict.predictor import Predictor
-from biqe.predict.ranking import Listed, product
+from biqe.predict.product import product
+from biqe.predict.rows import Listed
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery, selected_rows
 
 NONE = np.zeros((0, 2), np.int32)
@@ -89,7 +88,7 @@ def test_product_of_three_targets_visits_every_tuple_once():
 
 
 def test_product_gives_up_where_nearly_everything_is_excluded(monkeypatch):
-    monkeypatch.setattr("biqe.predict.ranking.TRIED", 100)
+    monkeypatch.setattr("biqe.predict.product.TRIED", 100)
 
     class Everything:
         def holds(self, rows):
@@ -393,15 +392,12 @@ def test_a_model_without_links_of_its_own_gets_the_beam(toy):
 
 
 def test_models_with_links_find_rows_by_them_unless_told_otherwise(toy):
-    """What a user gets who says nothing: links where the model has some, the beam where not, else as calibrated."""
+    """What a user gets who says nothing: links where the model has some, the beam where not."""
     plain = toy.random_model(5, 4, 2)
     with_links = LinkedModel(plain)
     assert Predictor(plain).joint == "beam" and Predictor(with_links).joint == "links"
     assert AskConfig().joint_of(Predictor(with_links).joint).decode == "links"
     assert AskConfig(joint="product").joint_of(Predictor(with_links).joint).decode == "product"
-    calibrated = Predictor(with_links)
-    calibrated.calibration = SimpleNamespace(decode="beam")
-    assert calibrated.joint == "beam"
 
 
 def test_a_share_does_not_depend_on_how_many_rows_are_wanted(toy, monkeypatch):
@@ -412,12 +408,12 @@ def test_a_share_does_not_depend_on_how_many_rows_are_wanted(toy, monkeypatch):
     assert np.exp(many.scores[:8]).sum() == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("mixer", [ranking.MIXER, np.uint64(1 << 60)], ids=["keys differ", "keys collide"])
+@pytest.mark.parametrize("mixer", [row_type.MIXER, np.uint64(1 << 60)], ids=["keys differ", "keys collide"])
 @given(data=st.data(), targets=st.integers(0, 4))
 def test_listed_tuples_are_found_whatever_their_keys(mixer, data, targets):
     rows = st.lists(st.tuples(*[st.integers(0, 3)] * targets), max_size=12)
     stored, asked = data.draw(rows), data.draw(rows)
     as_array = [np.array(part, np.int32).reshape(len(part), targets) for part in (stored, asked)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "MIXER", mixer)
+        patch.setattr(row_type, "MIXER", mixer)
         assert Listed(as_array[0]).holds(as_array[1]).tolist() == [row in stored for row in asked]

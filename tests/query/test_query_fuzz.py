@@ -17,12 +17,11 @@ from biqe.exact.store import ExactStore
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.bind_question import bind_question
-from biqe.query.dag import analyse, count_paths
-from biqe.query.orient import orient
+from biqe.query.bind import bind_question
+from biqe.query.dag import analyse, count_paths, orient
+from biqe.query.scan import MAX_CHARACTERS
 from biqe.query.shapes import shape_of
 from biqe.query.sparql import parse_question
-from biqe.query.subset import MAX_CHARACTERS
 
 TOWN = Vocabulary(["a", "b", "Köln", "New York"], ["p", "q", "rdf:type"], {2: "Cologne", 3: "New York"})
 

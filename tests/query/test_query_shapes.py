@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.dag import analyse
-from biqe.query.orient import orient
+from biqe.query.dag import analyse, orient
 from biqe.query.shapes import SHAPES, shape_of
 
 RELATIONS = 3

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biqe.errors import BiqeError, SparqlSyntax
-from biqe.query.ast import Entity, Pattern, Query, Variable, written
-from biqe.query.scan import scan
-from biqe.query.sparql import PLAIN, parse
-from biqe.query.subset import MAX_CHARACTERS, MAX_DEPTH, MAX_PATTERNS, MAX_WORDS
+from biqe.query.question import Entity, Pattern, Query, Variable, written
+from biqe.query.scan import MAX_CHARACTERS, MAX_DEPTH, MAX_WORDS, PLAIN, scan
+from biqe.query.sparql import parse
+from biqe.query.subset import MAX_PATTERNS
 
 NAMESPACE = "http://ex.org/"
 VARIABLES = ("?x", "?y", "$z")

@@ -10,8 +10,8 @@ from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.knowledge_base import KnowledgeBase
+from biqe.query.scan import MAX_WORDS, STORE_WORDS
 from biqe.query.sparql import parse_question
-from biqe.query.subset import MAX_WORDS, STORE_WORDS
 
 
 @pytest.fixture

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from biqe.answer.config import AskConfig
 from biqe.answer.execute import count, select_rows, verdict
 from biqe.errors import BiqeError
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.bind import bind
-from biqe.query.bind_question import BoundQuestion, bind_question
+from biqe.predict.config import AskConfig
+from biqe.query.bind import BoundQuestion, bind, bind_question
 from biqe.query.bound import BoundQuery
-from biqe.query.orient import orient
+from biqe.query.dag import orient
 from biqe.query.question import ASK, COUNT, Question
 from biqe.query.shapes import shape_of
 from biqe.query.sparql import parse_question

@@ -1,14 +1,19 @@
-"""The paper's encoding, token by token."""
+"""The paper's encoding, token by token, and the columns of many queries against it, on random DAGs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from biqe.errors import TooManyPaths, UnsupportedQuery
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet
 from biqe.query.dag import analyse, count_paths, paths
-from biqe.query.tokens import ENTITY, MASK, RELATION, tokens
+from biqe.query.tokens import FIRST_ENTITY, MASK, token_table, tokens
 
 A, B, C = 0, 1, 2
 
@@ -33,10 +38,10 @@ def test_tokens_read_each_path_from_its_tail(query: BoundQuery) -> None:
             node = path.nodes[step]
             value = query.nodes[node]
             if value != HIDDEN:
-                row.append((MASK if value == TARGET else ENTITY, value, node))
+                row.append(("mask" if value == TARGET else "entity", value, node))
             if step:
                 edge = path.edges[step - 1]
-                row.append((RELATION, query.edges[edge][1], len(query.nodes) + edge))
+                row.append(("relation", query.edges[edge][1], len(query.nodes) + edge))
         expected += [(kind, id_, place, number, element) for place, (kind, id_, element) in enumerate(row)]
     columns = (found.kinds, found.ids, found.positions, found.paths, found.elements)
     assert list(zip(*columns, strict=True)) == expected
@@ -78,3 +83,59 @@ def test_twins_are_targets_that_the_papers_encoding_confuses() -> None:
     # one target on two paths at one position, another on one path at the same position: averages agree
     query = BoundQuery((A, TARGET, TARGET, B), ((0, 0, 1), (0, 1, 2), (3, 0, 1)), (1, 2))
     assert tokens(query).twins == ((1, 2),)
+
+
+ENTITIES = 50
+
+
+@given(st.lists(dags(), min_size=1, max_size=6), st.randoms())
+def test_equals_the_reference(queries, random):
+    # Some queries of one shape, so that there is something to share.
+    queries += [replace(query, nodes=tuple(min(value, 0) for value in query.nodes)) for query in queries[:2]]
+    random.shuffle(queries)
+    queries = [query for query in queries if count_paths(analyse(query)) <= 64]
+    assume(queries)
+    table = token_table(QuerySet.of(queries), ENTITIES)
+    for row, query in enumerate(queries):
+        part = slice(table.offsets[row], table.offsets[row + 1])
+        expected = tokens(query)
+        ids = [
+            MASK if kind == "mask" else FIRST_ENTITY + id_ if kind == "entity" else FIRST_ENTITY + ENTITIES + id_
+            for kind, id_ in zip(expected.kinds, expected.ids, strict=True)
+        ]
+        assert table.tokens[part].tolist() == ids
+        assert table.positions[part].tolist() == list(expected.positions)
+        assert table.paths[part].tolist() == list(expected.paths)
+        assert table.elements[part].tolist() == list(expected.elements)
+        targets = sorted(query.targets)
+        numbers = [
+            targets.index(element) if kind == "mask" else -1
+            for kind, element in zip(expected.kinds, expected.elements, strict=True)
+        ]
+        assert table.targets[part].tolist() == numbers
+
+
+def test_the_papers_example_in_columns():
+    """(e,r1,E1),(E1,r2,?x),(?x,r3,?y) is [MASK] r3 [MASK] r2 r1 e, positions 0..5."""
+    query = BoundQuery((4, HIDDEN, TARGET, TARGET), ((0, 0, 1), (1, 1, 2), (2, 2, 3)), (2, 3))
+    table = token_table(QuerySet.of([query]), ENTITIES)
+    relation = FIRST_ENTITY + ENTITIES
+    assert table.tokens.tolist() == [MASK, relation + 2, MASK, relation + 1, relation, FIRST_ENTITY + 4]
+    assert table.positions.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_cycles_and_too_many_paths_are_refused():
+    cycle = BoundQuery((1, TARGET, TARGET), ((0, 0, 1), (1, 0, 2), (2, 0, 1)), (1, 2))
+    with pytest.raises(UnsupportedQuery, match="query 1 has a cycle"):
+        token_table(QuerySet.of([BoundQuery((1, TARGET), ((0, 0, 1),), (1,)), cycle]), ENTITIES)
+    with pytest.raises(UnsupportedQuery, match="query 1 has a cycle"):  # the first of several
+        token_table(QuerySet.of([BoundQuery((1, TARGET), ((0, 0, 1),), (1,)), cycle, cycle]), ENTITIES)
+    diamonds = tuple((n, r, n + 1) for n in range(20) for r in (0, 1))  # 2^20 paths
+    deep = BoundQuery((1, *([TARGET] * 20)), diamonds, tuple(range(1, 21)))
+    with pytest.raises(TooManyPaths, match="more than 64"):
+        token_table(QuerySet.of([deep]), ENTITIES)
+
+
+def test_an_empty_set_has_no_tokens():
+    table = token_table(QuerySet.of([BoundQuery((1, TARGET), ((0, 0, 1),), (1,))]).take(np.array([], int)), ENTITIES)
+    assert len(table) == 0 and len(table.tokens) == 0

@@ -19,7 +19,7 @@ from biqe.graph.triples import as_triples, difference
 from biqe.graph.vocabulary import Vocabulary
 from biqe.mine.dataset import MineConfig, mine_split
 from biqe.reproduce import recipe as recipes
-from biqe.reproduce.steps import Places
+from biqe.reproduce.work import Places
 from biqe.train.queries import triple_queries
 
 

@@ -68,7 +68,7 @@ def test_links_are_turned_towards_the_target(build):
     model = build().eval()
     forward = BoundQuery((3, TARGET), ((0, 1, 1),), (1,))
     turned = BoundQuery((TARGET, 3), ((0, 4, 1),), (0,))  # relation 4 is the inverse of relation 1
-    from biqe.query.queryset import QuerySet
+    from biqe.query.bound import QuerySet
 
     with torch.inference_mode():
         scores = model.scores(model.encoder(QuerySet.of([forward, turned])))

@@ -13,8 +13,8 @@ from biqe.reproduce import recipe as recipes
 from biqe.reproduce import result as results
 from biqe.reproduce.job import expand
 from biqe.reproduce.runner import Queue, run_table
-from biqe.reproduce.steps import Places
 from biqe.reproduce.tables import compare, to_text
+from biqe.reproduce.work import Places
 
 pytestmark = pytest.mark.slow
 
@@ -380,7 +380,7 @@ def test_the_command_prints_the_table_and_says_how_to_go_on(toy_recipes, registr
     assert main(["reproduce", "toy", "--quick"]) == 2
     out, err = capsys.readouterr()
     assert "quick, seed 0 failed: ./broken.pkl is damaged" in out
-    assert "ONE released published  0.500   0.750" in out
+    assert "ONE released published 0.500   0.750" in out
     assert "smoke tests" in out and "1 of 2 jobs failed; --resume tries them again" in err
     assert [line for line in out.splitlines() if len(line) > 80] == []
     assert main(["reproduce", "toy", "--quick"]) == 2
@@ -428,7 +428,7 @@ def test_what_a_recipe_starts_from_is_trained_first(toy_recipes, registry, place
     found = results.read(places.results / "toy/one/seed-0.json")
     assert found.settings["start_from"]["model"] == "cqd" and "before" in found.seconds
     (ours,) = compare(recipes.load("toy"), [found]).rows[0].averages
-    assert " of cqd, " in ours.how, "the time of both is told"
+    assert " of them cqd)" in ours.how, "the time of both is told"
     assert [path.stem for path in places.results.rglob("*.json")] == ["seed-0"], "what others start from has no row"
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -45,13 +46,14 @@ def serving(kb: KnowledgeBase, config=None, *, log=None, live=None, **engine_opt
     """A client of a server over a knowledge base."""
     from biqe.serve import page_files
     from biqe.serve.app import build
-    from biqe.serve.config import ServeConfig
-    from biqe.serve.engine import Engine, EngineConfig
+    from biqe.serve.config import EngineConfig, ServeConfig
+    from biqe.serve.engine import Engine
     from biqe.serve.metrics_and_logs import new_log
 
     with open("/dev/null", "w") as nowhere:
-        engine = Engine(kb, EngineConfig(**engine_options), live)
-        app = build(engine, config or ServeConfig(), page=page_files.routes(), log=log or new_log(nowhere))
+        config = replace(config or ServeConfig(), engine=EngineConfig(**engine_options))
+        engine = Engine(kb, config.engine, live)
+        app = build(engine, config, page=page_files.routes(), log=log or new_log(nowhere))
         with running(app) as address, httpx2.Client(base_url=address, timeout=60) as client:
             client.engine = engine  # for tests that compare with it
             yield client

@@ -68,8 +68,13 @@ def test_forms_of_answers(atlas):
 def test_explain_tells_why(atlas, atlas_kb):
     answers = atlas_kb.ask(QUERY, top=5)
     number = answers.known_count
-    told = post(atlas, "explain", query=QUERY, top=5, row=number)
-    expected = atlas_kb.explain(answers[number]).to_json()
+    views = ["witness", "attention", "counterfactual"]
+    quick = post(atlas, "explain", query=QUERY, top=5, row=number)
+    assert (quick["attention"], quick["counterfactual"], quick["svg"], quick["skipped"]) == (None, [], None, {})
+    told = post(atlas, "explain", query=QUERY, top=5, row=number, views=views, svg=True)
+    expected = json.loads(json.dumps(atlas_kb.explain(answers[number], views=views).to_json()))
+    assert (told["sentence"], told["reasons"]) == (expected["sentence"], expected["reasons"])
+    assert quick["reasons"] == told["reasons"] and told["reasons"][0]["rules"]
     assert told["status"] == "predicted"
     links = told["witness"]["links"]
     assert [(link["subject"], link["relation"], link["object"], link["stored"]) for link in links] == [
@@ -144,6 +149,11 @@ def test_completion_is_by_name_and_label(atlas):
     assert len(complete(text="", kind="relation", limit=200)) == 16
     assert complete(text="", kind="entity") == []
     assert complete(text="", kind="prefix")[0]["insert"] == ":"
+    # What the relation before it leads to comes first: rivers, not cities.
+    rivers = [entry["label"] for entry in complete(text="", after=":located_on", limit=5)]
+    assert rivers[0] == "Nile" and len(rivers) == 5
+    assert complete(text="Danu", after=":located_on")[0]["label"] == "Danube"
+    assert complete(text="Germ", after=":no_such_relation")[0]["insert"] == ":Germany"
     for entry in complete(text="a", limit=25):
         assert post(atlas, "parse", query=f"SELECT ?x {{ ?x :near {entry['insert']} }}")["errors"] == []
 
@@ -155,7 +165,7 @@ def test_facts_of_the_graph_and_its_models(atlas, atlas_kb):
     for example in graph["examples"]:
         assert post(atlas, "ask", query=example["query"], top=3)["known"] > 0
     [model] = atlas.get("/api/models").json()
-    assert model["default"] and model["metrics"]["mrr"] > 0
+    assert model["default"] and model["calibrated"] and model["metrics"]["mrr"] > 0
 
 
 def test_odd_names_are_data_and_nothing_else(odd):
@@ -167,7 +177,7 @@ def test_odd_names_are_data_and_nothing_else(odd):
     refused = odd.post("/api/ask", json={"query": "SELECT ?x { ?x :<script>alert(1)</script> :y }"})
     assert refused.status_code == 400 and refused.headers["content-type"] == "application/json"
     row = next(row for row in answer.json()["rows"] if "<script>" in row["values"][0]["label"])
-    told = post(odd, "explain", query="SELECT ?x { ?x <is%20a> :thing }", row=row["index"])
+    told = post(odd, "explain", query="SELECT ?x { ?x <is%20a> :thing }", row=row["index"], svg=True)
     assert "<script>" not in told["svg"]
 
 
@@ -235,11 +245,11 @@ def test_a_body_that_is_not_json_is_415_and_the_document_says_so(atlas):
 
 
 def test_explain_without_asking_the_model_does_not_say_that_there_is_none(atlas, odd):
-    told = post(atlas, "explain", query=QUERY, row=0, mode="known")
+    told = post(atlas, "explain", query=QUERY, row=0, mode="known", views=["attention", "counterfactual"])
     assert set(told["skipped"]) == {"attention", "counterfactual"}
     assert all("mode known asks no model" in reason for reason in told["skipped"].values())
     assert "no model, so" not in told["text"]
-    without = post(odd, "explain", query="SELECT ?x { ?x <is%20a> :thing }", row=0, mode="known")
+    without = post(odd, "explain", query="SELECT ?x { ?x <is%20a> :thing }", row=0, mode="known", views=["attention"])
     assert all("there is no model" in reason for reason in without["skipped"].values())
 
 
@@ -249,7 +259,7 @@ def test_hints_of_parse_name_no_options_of_the_command_line(atlas):
 
 
 @pytest.mark.slow
-def test_generated_requests_find_nothing_undocumented(atlas, tmp_path):
+def test_generated_requests_find_nothing_undocumented(odd, tmp_path):
     """schemathesis reads the OpenAPI document and tries what it allows, and what it does not.
 
     One check is left out: a document cannot say which texts are SPARQL, so most generated texts are refused.
@@ -258,13 +268,11 @@ def test_generated_requests_find_nothing_undocumented(atlas, tmp_path):
     command = [
         program,
         "run",
-        f"{atlas.base_url}/api/openapi.json".replace("//api", "/api"),
-        "--max-examples",
-        "6",
-        "--seed",
-        "1",
+        f"{odd.base_url}/api/openapi.json".replace("//api", "/api"),
+        "--workers",
+        "2",
         "--phases",
-        "examples,coverage,fuzzing",
+        "examples,coverage",
         "--suppress-health-check",
         "all",
         "--no-color",
@@ -279,3 +287,15 @@ def test_the_document_describes_every_route(odd):
     document = odd.get("/api/openapi.json").json()
     assert {"/sparql", "/update", "/api/ask", "/api/explain", "/api/parse", "/api/load"} <= set(document["paths"])
     assert "422" not in json.dumps(document["paths"])
+
+
+def test_a_manifest_of_a_model_that_says_anything_is_shown_without_it(tmp_path):
+    from biqe.serve.api import _model
+
+    for text in ("[]", "[" * 100_000, '{"trained": 5, "model": {}}', '{"trained": {"mrr": [], "budget": null}}'):
+        (tmp_path / "manifest.json").write_text(text)
+        told = _model("m", tmp_path, None, None)
+        assert told.metrics == {} and not told.calibrated
+    (tmp_path / "manifest.json").write_text('{"model": "gqe", "trained": {"mrr": 0.5, "budget": "5 minutes"}}')
+    told = _model("m", tmp_path, tmp_path, None)
+    assert (told.kind, told.trained, told.metrics, told.default) == ("gqe", "5 minutes", {"mrr": 0.5}, True)

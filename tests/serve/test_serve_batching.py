@@ -20,10 +20,10 @@ from biqe.models.cqd import CQD
 from biqe.models.cqd import Config as CqdConfig
 from biqe.models.hybrid import Config as HybridConfig
 from biqe.models.hybrid import Hybrid
-from biqe.query.bound import TARGET, BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import TARGET, BoundQuery, QuerySet
 from biqe.serve.batching import PADDED, PAIRS, QUANTUM, QUERIES, ModelQueue, by_length, shares
-from biqe.serve.engine import Engine, EngineConfig
+from biqe.serve.config import EngineConfig
+from biqe.serve.engine import Engine
 from biqe.serve.gil_scheduler import GilScheduler
 
 QUESTIONS = [
@@ -118,7 +118,9 @@ def test_rows_by_links_are_those_of_asking_alone(kb_with_links):
             assert same(one, other), QUESTIONS[number]
 
 
-def test_questions_that_come_together_share_calls(kb):
+def test_questions_that_come_together_share_calls(kb_with_links):
+    """Of a model without calibrated links; questions by calibrated links ask no encoder, and need no queue."""
+    kb = kb_with_links
     numbers = [0, 1, 2, 3, 5, 6] * 2
     apart, facts_apart = asked(kb, numbers, batching=False)
     together, facts = asked(kb, numbers, threads=len(numbers))

@@ -13,8 +13,9 @@ import pytest
 import biqe
 from biqe import atlas
 from biqe.errors import Busy, InvalidOption, SparqlSyntax, TookTooLong
-from biqe.exact.checkpoint import checked_by, checkpoint
-from biqe.serve.engine import Engine, EngineConfig
+from biqe.exact.answers import checked_by, checkpoint
+from biqe.serve.config import EngineConfig
+from biqe.serve.engine import Engine
 from biqe.serve.live.live_graph import LiveGraph
 
 RIVERS = "SELECT ?r WHERE { ?r :flows_through :Germany }"
@@ -115,14 +116,14 @@ def test_a_question_out_of_time_stops_at_its_next_check_point(kb):
     async def run():
         async with running(kb) as engine:
             with pytest.raises(TookTooLong, match="0.05 s"):
-                await engine.run(work, deadline=0.05)
+                await engine.run(work, seconds=0.05)
             await until(stopped.is_set)
             await until(lambda: engine.stats["running"] == 0)
             # The server's own limit holds whatever the caller wants.
         async with running(kb, seconds=0.05) as engine:
             stopped.clear()
             with pytest.raises(TookTooLong):
-                await engine.run(work, deadline=60)
+                await engine.run(work, seconds=60)
             await until(stopped.is_set)
 
     asyncio.run(run())
@@ -261,7 +262,7 @@ def test_threads_that_are_lost_are_noticed(kb, monkeypatch):
             for number in range(2):
                 assert not engine.is_stuck
                 with pytest.raises(TookTooLong):
-                    await engine.run(gate.wait, deadline=0.5)  # long enough to begin on a busy machine
+                    await engine.run(gate.wait, seconds=0.5)  # long enough to begin on a busy machine
                 await until(lambda: engine.stats["stuck"] == number + 1)  # noqa: B023  awaited right here
             assert engine.is_stuck and engine.stats["stuck"] == 2
             gate.set()
@@ -333,7 +334,7 @@ def test_an_update_without_end_is_ended_and_the_next_one_is_made(kb, tmp_path):
     async def run():
         async with changing(kb, tmp_path / "live") as (engine, live):
             with pytest.raises(TookTooLong):
-                await engine.update(endless, deadline=2.0)
+                await engine.update(endless, seconds=2.0)
             assert live.snapshot().version == 0
             receipt = await engine.update("INSERT DATA { :Loreley :located_on :Rhine }")
             assert receipt.inserted == 1

@@ -14,6 +14,7 @@ from biqe.errors import BiqeError, Busy, RequestRefused, SparqlSyntax, Unsupport
 from biqe.exact.store import Cut, Solutions, Term
 from biqe.serve.exact_messages import read_answer, read_question, write_answer, write_error, write_fault, write_question
 from biqe.serve.live.changes import Changes, Statement, Text
+from biqe.serve.live.upload import Upload, UploadedStatements
 from biqe.serve.results import Document
 
 TERMS = st.one_of(st.none(), st.builds(Term, st.sampled_from(["uri", "literal"]), st.text(max_size=3)))
@@ -49,6 +50,15 @@ def test_a_question_goes_into_another_process_as_it_is():
     options = {"prefixes": {"": "urn:"}, "max_rows": 5, "cuts": [Cut(1, 2, "x")], "after": [changes]}
     text = 'SELECT * { ?s ?p "\ud83d" }'  # half of a character, which the parser is to refuse, not the messenger
     assert read_question(write_question(text, options, 1.5)) == (text, options, 1.5)
+    upload = Upload(b"a\n\x00\xff", "turtle")
+    assert read_question(write_question(upload, {}, 1.5)) == (upload, {}, 1.5)
+
+
+def test_statements_of_an_upload_come_out_of_another_process_as_they_went_in():
+    found = UploadedStatements(
+        (Statement("a", "r", "b\n"), Statement("_:x", "r", Text("\u00e4", None, "de"))), True, {"named_graph": 1}
+    )
+    assert read_answer(write_answer(found)) == found
 
 
 def test_triples_come_out_of_another_process_as_they_went_in():

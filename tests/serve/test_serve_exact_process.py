@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import os
 import signal
 from contextlib import asynccontextmanager
@@ -13,7 +14,10 @@ import pytest
 
 import biqe
 from biqe.errors import BiqeError, RequestRefused, TookTooLong
-from biqe.serve.engine import Engine, EngineConfig
+from biqe.serve.config import EngineConfig
+from biqe.serve.engine import Engine
+from biqe.serve.live.live_graph import LiveGraph
+from biqe.serve.live.upload import Upload
 
 COUNTED = "SELECT (COUNT(*) AS ?n) WHERE { ?a ?p ?b }"
 ENDLESS = "SELECT (COUNT(*) AS ?n) WHERE { ?a (<x:a>|!<x:a>)+ ?b . ?c (<x:a>|!<x:a>)+ ?d }"
@@ -45,6 +49,38 @@ def test_a_query_that_takes_too_much_memory_ends_alone(kb):
             with pytest.raises(BiqeError, match="memory"):
                 await engine.exact(HUGE)
             assert await engine.exact("ASK { ?a ?b ?c }") is True
+
+    asyncio.run(run())
+
+
+def hostile_uploads():
+    """Small files that take all time or memory to read."""
+    head = b'<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns="urn:x:">'
+    yield "nested", Upload(head + b"<a><b>" * 100_000 + b"</b></a>" * 100_000 + b"</rdf:RDF>", "rdfxml")
+    lines = b"".join(b"a%d\tr\t%s\n" % (number, b"b" * 1000) for number in range(1000))
+    yield "gzip", Upload(gzip.compress(lines * 400, 1), "tsv")
+
+
+def test_an_upload_that_takes_all_time_or_memory_ends_alone(kb, tmp_path):
+    live = LiveGraph(tmp_path / "live", kb.splits)
+
+    async def run():
+        engine = Engine(kb, EngineConfig(memory=128 << 20), live)
+        try:
+            assert await engine.exact("ASK { ?a ?b ?c }") is True
+            for name, upload in hostile_uploads():
+                reading = asyncio.create_task(engine.update(upload, seconds=2.0))
+                await until(lambda: engine.stats["running"] == 1)
+                # Other writes do not wait for it.
+                made = await engine.update(f"INSERT DATA {{ :{name} :located_on :Rhine }}")
+                with pytest.raises(RequestRefused) as refused:
+                    await reading
+                assert refused.value.hint and "fault" not in str(refused.value)
+                assert made.inserted == 1
+            assert (await engine.update(Upload(b"Bonn\tnear\tMainz\n", "tsv"))).inserted == 1
+            assert live.version == 3
+        finally:
+            await engine.stop()
 
     asyncio.run(run())
 
@@ -148,7 +184,7 @@ def test_an_endless_query_is_killed_and_others_go_on_meanwhile(kb):
     async def run():
         async with running(kb, exact_threads=2) as engine:
             await engine.exact(COUNTED)
-            endless = asyncio.create_task(engine.exact(ENDLESS, deadline=1.0))
+            endless = asyncio.create_task(engine.exact(ENDLESS, seconds=1.0))
             await until(lambda: engine.stats["running"] == 1)
             assert await engine.exact("ASK { ?a ?b ?c }") is True
             assert not endless.done()

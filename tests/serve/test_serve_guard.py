@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 import time
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -280,10 +281,8 @@ def test_every_answer_has_its_security_headers(odd):
 
 @pytest.fixture(scope="module")
 def small(serve, odd_kb):
-    limits = Limits(
-        query_length=300, patterns=4, paths=1, rows=3, body=2000, upload=4000, header=2500, top=5, seconds=2.0
-    )
-    with serve(odd_kb, ServeConfig(limits=limits)) as client:
+    limits = Limits(query_length=300, patterns=4, paths=1, rows=3, body=2000, upload=4000, header=2500, top=5)
+    with serve(odd_kb, ServeConfig(limits=limits), seconds=1.5) as client:
         yield client
 
 
@@ -328,9 +327,9 @@ def test_a_client_that_goes_away_takes_its_work_with_it(serve, atlas_kb):
     slow = (
         "SELECT (COUNT(*) AS ?n) { ?a :near ?b . ?b :near ?c . ?c :near ?d . ?d :near ?e . ?e :near ?f . ?f :near ?g }"
     )
-    with serve(atlas_kb, ServeConfig(limits=Limits(seconds=60.0))) as client:
+    with serve(atlas_kb, seconds=60.0) as client:
         with pytest.raises(httpx2.TimeoutException):
-            client.get("/sparql", params={"query": slow}, timeout=1.0)
+            client.get("/sparql", params={"query": slow}, timeout=0.5)
         patience = time.monotonic() + 15
         while client.engine.stats["running"] and time.monotonic() < patience:
             time.sleep(0.05)
@@ -344,3 +343,10 @@ def test_a_slow_query_is_stopped_and_others_go_on(small):
     response = small.get("/sparql", params={"query": cubed})
     assert response.status_code in (200, 413, 503)
     assert small.get("/sparql", params=QUERY).status_code == 200
+
+
+def test_a_pipe_or_a_device_is_no_token_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(UnreadableFile, match="not a regular file"):
+            Tokens.of_file(path)

@@ -29,6 +29,7 @@ def test_a_check_finds_what_is_wrong_with_the_folder_of_changes(tmp_path, capsys
         (["--live", tmp_path / "full"], "--live"),
         (["--live", tmp_path / "file" / "below"], "cannot be made"),
         (["--live", tmp_path / "none", "--read-only"], "--read-only"),
+        (["--open-to-all", "--host", "a b"], "--host"),
     ):
         code, _, told = checked(*options)
         assert code == 2 and wrong in told and "--out" not in told, options
@@ -67,11 +68,11 @@ def test_a_check_writes_nothing_even_where_an_update_was_interrupted(tmp_path, a
     capsys.readouterr()
 
 
-def test_a_server_that_is_stopped_while_it_starts_says_nothing_about_it(tmp_path):
+def test_a_server_that_is_stopped_while_it_starts_says_nothing_about_it(tmp_path, odd_kb):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     for wait in (0.0, 0.3):
         server = subprocess.Popen(
-            [sys.executable, "-m", "biqe", "serve", "atlas", "--port", "0", "--read-only"],
+            [sys.executable, "-m", "biqe", "serve", odd_kb.name, "--port", "0", "--read-only"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

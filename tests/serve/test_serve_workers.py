@@ -163,10 +163,10 @@ def test_a_signal_lets_requests_finish_and_ends_everything(number):
         get(port)
         workers = pids_of(process)
         answers = []
-        threads = [threading.Thread(target=lambda: answers.append(get(port, "/wait/1.0"))) for _ in range(6)]
+        threads = [threading.Thread(target=lambda: answers.append(get(port, "/wait/0.6"))) for _ in range(6)]
         for thread in threads:
             thread.start()
-        time.sleep(0.5)
+        time.sleep(0.3)
         if number == signal.SIGHUP:  # a terminal tells all
             for worker in workers:
                 os.kill(worker, number)
@@ -245,7 +245,7 @@ def test_a_worker_that_is_stuck_makes_room_for_another():
         socket = listen("127.0.0.1", 0)
         tell("listening", port=socket.getsockname()[1])
         Supervisor(
-            lambda number: serve_socket(app, socket, is_stuck=lambda: time.monotonic() - started > 2), tell=tell
+            lambda number: serve_socket(app, socket, is_stuck=lambda: time.monotonic() - started > 1), tell=tell
         ).run()
     """
     with program(stuck.replace("lost = []", "started = time.monotonic()")) as process:
@@ -409,7 +409,9 @@ GAPS = """
 
 
 def test_a_worker_is_tidy_now_and_then():
-    with program(SERVER.replace("worker=number)", "worker=number, tidy=lambda: tell('tidy'))"), "1") as process:
+    often = "    import biqe.serve.workers\n    biqe.serve.workers.TIDY = 2\n"
+    server = SERVER.replace("worker=number)", "worker=number, tidy=lambda: tell('tidy'))")
+    with program(often + server, "1") as process:
         until(lambda: sum(event["event"] == "tidy" for event in process.events) > 1)
 
 

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from biqe.train.plot import draw
+from biqe.links.knowledge import Record
+from biqe.train.plot import draw, draw_probabilities
 
 STEPS = [{"event": "steps", "seconds": 60.0 * n, "loss": 9.0 / (n + 1)} for n in range(5)]
 
@@ -37,4 +38,19 @@ def test_a_run_without_events_has_empty_curves(tmp_path):
 def test_without_matplotlib_there_is_no_picture_and_no_error(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     draw(run_of(tmp_path, STEPS))
+    assert not list(tmp_path.iterdir())
+
+
+def test_probabilities_are_drawn_bin_by_bin(tmp_path):
+    bins = [[0, 0.0, 0.0], [40, 0.15, 0.1], *[[0, 0.0, 0.0]] * 7, [2, 0.95, 1.0]]
+    record = Record(30, 60, 0.5, 0.6, 0.7, 0.55, 0.1, 0.2, 0.05, calibrated=True, bins=bins)
+    draw_probabilities(run_of(tmp_path, []), record)
+    root = ET.fromstring((tmp_path / "probabilities.svg").read_text("utf-8"))
+    words = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"links of held-out questions", "expected calibration error 0.050"} <= words
+    assert {"share true", "mean probability", "probability", "links"} <= words
+
+
+def test_scores_are_not_drawn_as_probabilities(tmp_path):
+    draw_probabilities(run_of(tmp_path, []), Record(3, 6, 0, 0, 0, 0, 0, 0, 0, calibrated=False))
     assert not list(tmp_path.iterdir())

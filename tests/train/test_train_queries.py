@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import EmptyResult, InvalidOption
 from biqe.exact.answers import answers
-from biqe.mine.online import epoch_queries
+from biqe.mine.dataset import epoch_queries
 from biqe.models import _catalogue
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.queryset import QuerySet, concatenate
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet, concatenate
 from biqe.train.config import TrainConfig
 from biqe.train.queries import (
     attach_answers,

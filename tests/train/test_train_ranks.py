@@ -310,7 +310,7 @@ def test_ranks_share_the_triples_and_mine_their_own_walks(graph_folder, settings
 
 def of_kind(queries, kind):
     """Gold entities and relations of the queries of one kind, a row each, padded."""
-    from biqe.query.queryset import KINDS
+    from biqe.query.bound import KINDS
 
     rows = []
     for query in np.flatnonzero(queries.kinds == KINDS.index(kind)):

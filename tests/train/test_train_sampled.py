@@ -11,8 +11,7 @@ from safetensors.torch import load_file
 from biqe.errors import InvalidOption
 from biqe.graph import folder
 from biqe.models import _catalogue, store
-from biqe.query.bound import TARGET, BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import TARGET, BoundQuery, QuerySet
 from biqe.train import checkpoint, session
 
 FAST = {"epochs": 3, "learning_rate": 0.01, "validations": 3}

@@ -343,7 +343,8 @@ def test_a_graph_too_small_to_validate_keeps_the_last_weights_and_says_so(
         str(small_graph), out, train_config=config, model_options=tiny, listener=quiet, note=notes.append
     )
     assert (result.reason, result.validated, result.metrics, quiet.validations) == ("finished", False, {}, [])
-    assert len(notes) == 1 and "none of its 39 training triples can be held out" in notes[0]
+    assert "a graph of 39 training triples is too small to learn much from" in notes[0]
+    assert len(notes) == 2 and "none of its 39 training triples can be held out" in notes[1]
     assert Run.open(out).record["held_out"] is None and not (out / "held_out.npy").exists()
     events = Run.open(out).trace()
     assert sum(event["event"] == "kept" for event in events) == 4, "as often as it would have been validated"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from biqe.errors import EmptyResult
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
-from biqe.mine.online import epoch_queries
+from biqe.mine.dataset import epoch_queries
 from biqe.models import _catalogue
 from biqe.query.bound import HIDDEN, TARGET
 from biqe.train.config import TrainConfig

@@ -1,121 +1,167 @@
-// The table of answers: sorted and turned by page here, so that neither needs the model again.
+// The answers in two sections, known and predicted, each a table that is sorted and turned by page here.
 import type { Answer, Row } from "./api";
 import { type Child, el, put, refill } from "./dom";
 import { count, counted, probability } from "./numbers";
 
 export const PAGE = 20;
+const NARROW = matchMedia("(max-width: 60rem)");
 const COLLATE = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
-/** A column to sort by: the number of a variable, or one of the last two. */
-type Column = number | "status" | "probability";
+export type Status = Row["status"];
+/** A column to sort by: the number of a variable, or the probability. */
+type Column = number | "probability";
+
+/** One section: its rows as they came, and how they are shown. */
+interface Section {
+  status: Status;
+  rows: Row[];
+  ordered: Row[];
+  /** Rows of this status in the whole answer. */
+  total: number;
+  sorted: { column: Column; descending: boolean } | null;
+  page: number;
+  /** Known rows above predicted ones are cut to a few until somebody wants them all. */
+  isFolded: boolean;
+  current: number;
+}
 
 export interface Table {
-  show(answer: Answer): void;
+  show(answer: Answer, mode: string): void;
   /** Add rows that came later. */
   extend(rows: Row[]): void;
-  /** Rows in the order shown. */
+  /** Rows in the order shown, known ones first. */
   readonly rows: Row[];
   focusRow(index: number): void;
 }
 
-export function createTable(host: HTMLElement, on: { open(row: Row): void; more(): void }): Table {
-  let answer: Answer | null = null;
-  let ordered: Row[] = [];
-  let sorted: { column: Column; descending: boolean } | null = null;
-  let page = 0;
-  let current = 0;
+/** Known rows that are shown above or beside predicted ones, until somebody wants all. */
+const few = () => (NARROW.matches ? 3 : 10);
 
-  function order(): void {
-    if (answer === null) return;
-    ordered = [...answer.rows];
-    if (sorted === null) return;
-    const { column, descending } = sorted;
+export function createTable(host: HTMLElement, on: { open(row: Row): void; more(status: Status): void }): Table {
+  let answer: Answer | null = null;
+  let sections: Section[] = [];
+
+  function section(status: Status, total: number, isFolded: boolean): Section {
+    return { status, rows: [], ordered: [], total, sorted: null, page: 0, isFolded, current: 0 };
+  }
+
+  function add(rows: Row[]): void {
+    for (const one of sections) {
+      one.rows.push(...rows.filter((row) => row.status === one.status));
+      order(one);
+    }
+  }
+
+  function order(one: Section): void {
+    one.ordered = [...one.rows];
+    if (one.sorted === null) return;
+    const { column, descending } = one.sorted;
     const sign = descending ? -1 : 1;
     // Sorting is stable: equals stay in the order of the answer.
-    ordered.sort((a, b) => sign * compare(a, b, column));
+    one.ordered.sort((a, b) => sign * compare(a, b, column));
   }
 
-  function sortBy(column: Column): void {
+  function sortBy(one: Section, column: Column): void {
     const first = column === "probability";
-    if (sorted?.column !== column) sorted = { column, descending: first };
-    else if (sorted.descending === first) sorted = { column, descending: !first };
-    else sorted = null;
-    page = 0;
-    current = 0;
-    order();
+    if (one.sorted?.column !== column) one.sorted = { column, descending: first };
+    else if (one.sorted.descending === first) one.sorted = { column, descending: !first };
+    else one.sorted = null;
+    one.page = one.current = 0;
+    order(one);
     render();
-    host.querySelector<HTMLElement>(`[data-column="${column}"]`)?.focus();
+    host.querySelector<HTMLElement>(`.${one.status} [data-column="${column}"]`)?.focus();
   }
 
-  function head(column: Column, label: Child, className = ""): HTMLElement {
-    const direction = sorted?.column === column ? (sorted.descending ? "descending" : "ascending") : "none";
+  function head(one: Section, column: Column, label: Child, className = ""): HTMLElement {
+    const direction = one.sorted?.column === column ? (one.sorted.descending ? "descending" : "ascending") : "none";
     const mark = direction === "none" ? "↕" : direction === "ascending" ? "↑" : "↓";
     return el(
       "th",
       { scope: "col", "aria-sort": direction, class: className },
-      el("button", { type: "button", class: "sort", "data-column": column, click: () => sortBy(column) }, label, " ", el("span", { class: "mark", "aria-hidden": "true" }, mark)),
+      el("button", { type: "button", class: "sort", "data-column": column, click: () => sortBy(one, column) }, label, " ", el("span", { class: "mark", "aria-hidden": "true" }, mark)),
     );
   }
 
-  function line(row: Row, place: number): HTMLElement {
-    const explained = answer?.form === "select";
-    const cells = row.values.map((value) => el("td", { class: "value", title: value.iri ?? "" }, value.label));
-    const tr = el(
+  function line(one: Section, row: Row, place: number): HTMLElement {
+    const isExplained = answer?.form === "select" || answer?.form === "ask";
+    return el(
       "tr",
-      explained ? { tabindex: place === current ? 0 : -1, "data-row": row.index, "aria-haspopup": "dialog", click: () => on.open(row), focus: () => (current = place) } : {},
-      el("td", { class: "number" }, count(row.index + 1)),
-      ...cells,
-      el("td", { class: "status" }, badge(row.status)),
-      el("td", { class: "probability" }, bar(row.probability, row.status)),
-      el("td", { class: "missing-links" }, ...links(row)),
+      isExplained ? { tabindex: place === one.current ? 0 : -1, "data-row": row.index, "aria-haspopup": "dialog", click: () => on.open(row), focus: () => (one.current = place) } : {},
+      ...row.values.map((value) => el("td", { class: "value", title: value.iri ?? "" }, value.label)),
+      one.status === "predicted" && el("td", { class: "probability" }, bar(row.probability, row.status)),
+      one.status === "predicted" && el("td", { class: "missing-links" }, ...links(row)),
     );
-    return tr;
   }
 
-  function render(): void {
-    if (answer === null) return refill(host);
-    const shown = ordered.slice(page * PAGE, (page + 1) * PAGE);
-    const body = el("tbody", { keydown: move }, ...shown.map(line));
+  /** Rows of a section that are on the screen. */
+  const visible = (one: Section) => (one.isFolded ? one.ordered.slice(0, few()) : one.ordered.slice(one.page * PAGE, (one.page + 1) * PAGE));
+
+  function drawn(one: Section): HTMLElement {
+    const shown = visible(one);
+    const columns = answer?.columns ?? [];
+    const isPredicted = one.status === "predicted";
+    const heading = el("h3", { id: `${one.status}-title` }, badge(one.status), " ", el("span", { class: "about" }, about(one)), one.status === "predicted" && one.total > 0 && el("span", { class: "about long" }, "; choose one to see why"));
+    const title = el("div", { class: "part-title" }, heading, fold(one));
+    const part = el("section", { class: `part ${one.status}`, "aria-labelledby": `${one.status}-title` }, title);
+    if (shown.length === 0 || (columns.length === 0 && !isPredicted)) return part;
     const table = el(
       "table",
-      { class: "rows", "aria-describedby": "summary", "aria-rowcount": answer.total + 1 },
+      { class: "rows", "aria-labelledby": `${one.status}-title`, "aria-rowcount": one.total + 1 },
       el("thead", {}, el("tr", {},
-        el("th", { scope: "col", class: "number" }, el("span", { class: "unseen" }, "Number")),
-        ...answer.columns.map((column, place) => head(place, `?${column.name}`)),
-        head("status", "Status", "status"),
-        head("probability", el("span", {}, el("span", { class: "long" }, "Probability"), el("span", { class: "short", "aria-hidden": "true" }, "Prob.")), "probability"),
-        el("th", { scope: "col", class: "missing-links" }, "Missing links"),
+        ...columns.map((column, place) => head(one, place, `?${column.name}`)),
+        isPredicted && head(one, "probability", el("span", {}, el("span", { class: "long" }, "Probability"), el("span", { class: "short", "aria-hidden": "true" }, "Prob.")), "probability"),
+        isPredicted && el("th", { scope: "col", class: "missing-links" }, "Missing links"),
       )),
-      body,
+      el("tbody", { keydown: (event: KeyboardEvent) => move(one, event) }, ...shown.map((row, place) => line(one, row, place))),
     );
-    refill(host, el("div", { class: "table-frame" }, table), pager());
+    table.style.setProperty("--columns", String(Math.max(1, columns.length)));
+    put(part, el("div", { class: "table-frame" }, table), pager(one));
+    return part;
   }
 
-  function pager(): HTMLElement | null {
-    const total = ordered.length;
-    const pages = Math.ceil(total / PAGE);
-    const isMore = answer !== null && answer.total > total;
-    if (pages <= 1 && !isMore) return null;
+  function about(one: Section): string {
+    if (one.status === "known") return one.total === 0 ? "none in the graph" : `${count(one.total)} in the graph${answer?.truncated ? ", or more" : ""}`;
+    return one.total === 0 ? "none" : `${count(one.total)}${answer?.model ? ` by ${answer.model}` : ""}`;
+  }
+
+  function pager(one: Section): HTMLElement | null {
+    const loaded = one.ordered.length;
+    const nav = el("nav", { class: "pager", "aria-label": `Pages of ${one.status} rows` });
+    const pages = Math.ceil(loaded / PAGE);
+    const isMore = one.total > loaded;
     const turn = (by: number) => () => {
-      page += by;
-      current = 0;
+      one.page += by;
+      one.current = 0;
       render();
-      host.querySelector<HTMLElement>(`[data-turn="${by}"]:not(:disabled), [data-turn]:not(:disabled)`)?.focus();
+      host.querySelector<HTMLElement>(`.${one.status} [data-turn="${by}"]:not(:disabled), .${one.status} [data-turn]:not(:disabled)`)?.focus();
     };
-    const nav = el("nav", { class: "pager", "aria-label": "Pages of answers" });
-    put(
-      nav,
-      el("button", { type: "button", class: "quiet", "data-turn": -1, disabled: page === 0, click: turn(-1) }, "← Previous"),
-      el("span", { class: "where", role: "status" }, `${count(page * PAGE + 1)}–${count(Math.min(total, (page + 1) * PAGE))} of ${count(answer?.total ?? total)}`),
-      el("button", { type: "button", class: "quiet", "data-turn": 1, disabled: page >= pages - 1, click: turn(1) }, "Next →"),
-      isMore && el("button", { type: "button", class: "quiet", id: "more", click: () => on.more() }, `Load more than ${count(total)}`),
-    );
-    return nav;
+    if (pages > 1 || isMore) {
+      put(
+        nav,
+        el("button", { type: "button", class: "quiet", "data-turn": -1, disabled: one.page === 0, click: turn(-1) }, "← Previous"),
+        el("span", { class: "where", role: "status" }, `${count(one.page * PAGE + 1)}–${count(Math.min(loaded, (one.page + 1) * PAGE))} of ${count(one.total)}`),
+        el("button", { type: "button", class: "quiet", "data-turn": 1, disabled: one.page >= pages - 1, click: turn(1) }, "Next →"),
+        isMore && el("button", { type: "button", class: "quiet more", click: () => on.more(one.status) }, `Load more than ${count(loaded)}`),
+      );
+    }
+    return nav.childElementCount && !one.isFolded ? nav : null;
   }
 
-  /** Arrow keys go from row to row, Enter or Space opens one: the table is a single stop of the Tab key. */
-  function move(event: KeyboardEvent): void {
-    const lines = [...host.querySelectorAll<HTMLElement>("tbody tr[data-row]")];
+  /** The button between a few known rows and all of them. */
+  function fold(one: Section): HTMLElement | null {
+    if (one.status !== "known" || sections.length < 2 || one.total <= few()) return null;
+    const turned = () => {
+      one.isFolded = !one.isFolded;
+      one.page = one.current = 0;
+      render();
+      host.querySelector<HTMLElement>("[data-fold]")?.focus();
+    };
+    return el("button", { type: "button", class: "quiet", "data-fold": "", "aria-expanded": String(!one.isFolded), click: turned }, one.isFolded ? `Show all ${count(one.total)}` : "Show fewer");
+  }
+
+  /** Arrow keys go from row to row, Enter or Space opens one: a table is a single stop of the Tab key. */
+  function move(one: Section, event: KeyboardEvent): void {
+    const lines = [...host.querySelectorAll<HTMLElement>(`.${one.status} tbody tr[data-row]`)];
     const place = lines.indexOf((event.target as HTMLElement).closest("tr")!);
     if (place < 0) return;
     const next = { ArrowDown: place + 1, ArrowUp: place - 1, Home: 0, End: lines.length - 1 }[event.key];
@@ -126,33 +172,41 @@ export function createTable(host: HTMLElement, on: { open(row: Row): void; more(
       line.focus();
     } else if ((event.key === "Enter" || event.key === " ") && !event.ctrlKey && !event.metaKey) {
       event.preventDefault();
-      on.open(ordered[page * PAGE + place]!);
+      on.open(visible(one)[place]!);
     }
   }
 
+  function render(): void {
+    const beside = sections.length > 1 && (answer?.columns.length ?? 0) <= 3;
+    refill(host, el("div", { class: beside ? "parts beside" : "parts" }, ...sections.map(drawn)));
+  }
+
   return {
-    show(given) {
+    show(given, mode) {
       answer = given;
-      sorted = null;
-      page = 0;
-      current = 0;
-      order();
+      // What is counted, or computed from values, is known; only questions of the subset have predicted rows.
+      const both = mode === "both" && given.form !== "values" && given.model !== null;
+      sections = [];
+      if (mode !== "predicted" || given.known > 0) sections.push(section("known", given.known, both));
+      if (both || given.predicted > 0) sections.push(section("predicted", given.predicted, false));
+      add(given.rows);
       render();
     },
     extend(rows) {
-      if (answer === null) return;
-      answer = { ...answer, rows: [...answer.rows, ...rows] };
-      order();
+      add(rows);
       render();
     },
     get rows() {
-      return ordered;
+      return sections.flatMap((one) => one.ordered);
     },
     focusRow(index) {
-      const place = ordered.findIndex((row) => row.index === index);
-      if (place < 0) return;
-      page = Math.floor(place / PAGE);
-      current = place % PAGE;
+      for (const one of sections) {
+        const place = one.ordered.findIndex((row) => row.index === index);
+        if (place < 0) continue;
+        one.isFolded &&= place < few();
+        one.page = one.isFolded ? 0 : Math.floor(place / PAGE);
+        one.current = place % PAGE;
+      }
       render();
       host.querySelector<HTMLElement>(`tr[data-row="${index}"]`)?.focus();
     },
@@ -161,12 +215,11 @@ export function createTable(host: HTMLElement, on: { open(row: Row): void; more(
 
 function compare(a: Row, b: Row, column: Column): number {
   if (column === "probability") return (a.probability ?? -1) - (b.probability ?? -1);
-  if (column === "status") return COLLATE.compare(a.status, b.status);
   return COLLATE.compare(a.values[column]?.label ?? "", b.values[column]?.label ?? "");
 }
 
 /** Known and predicted differ in sign and word, not in colour alone. */
-export function badge(status: "known" | "predicted"): HTMLElement {
+export function badge(status: Status): HTMLElement {
   return el("span", { class: `badge ${status}` }, el("span", { class: "dot", "aria-hidden": "true" }), status);
 }
 
@@ -178,9 +231,12 @@ export function bar(value: number | null, status: string): HTMLElement {
 }
 
 function links(row: Row): HTMLElement[] {
-  const shown = row.missing.slice(0, 2).map((link) =>
-    el("span", { class: "link" }, `${link.subject} `, el("span", { class: "relation" }, link.predicate), ` ${link.object}`),
-  );
+  const shown = row.missing.slice(0, 2).map((link) => {
+    const [subject, predicate, object] = link.labels;
+    // A row that lacks one link is as probable as that link.
+    const own = row.missing.length > 1 && el("span", { class: "own" }, ` ${probability(link.probability)}`);
+    return el("span", { class: "link" }, `${subject} `, el("span", { class: "relation" }, predicate), ` ${object}`, own);
+  });
   if (row.missing.length > 2) shown.push(el("span", { class: "link" }, `and ${counted(row.missing.length - 2, "more", "more")}`));
   return shown;
 }

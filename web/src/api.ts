@@ -21,6 +21,8 @@ export interface MissingLink {
   subject: string;
   predicate: string;
   object: string;
+  /** Subject, predicate and object as they are shown. */
+  labels: string[];
   probability: number | null;
 }
 
@@ -104,16 +106,39 @@ export interface Counterfactual {
   reason: string;
 }
 
+/** One end of a link, and who else might stand there. */
+export interface Place {
+  pattern: string;
+  entity: string;
+  rank: number;
+  of: number;
+  stored: number;
+  rivals: { entity: string; probability: number; is_stored: boolean }[];
+  embedding_rank: number | null;
+}
+
+export interface Reason {
+  link: string;
+  probability: number | null;
+  sentence: string;
+  rules: { text: string; hits: number; pairs: number; through: string[] }[];
+  kinds: { text: string; speaks_for: boolean }[];
+  places: Place[];
+}
+
+export type View = "witness" | "attention" | "counterfactual";
+
 export interface Explanation {
   status: "known" | "predicted";
   probability: number | null;
   model: string | null;
+  sentence: string;
+  reasons: Reason[];
   witness: { nodes: GraphNode[]; links: WitnessLink[]; complete: boolean } | null;
   attention: Attention | null;
   counterfactual: Counterfactual[];
   skipped: Record<string, string>;
   text: string;
-  svg: string;
 }
 
 export interface Completion {
@@ -210,13 +235,14 @@ function refusal(response: Response, answer: unknown): Refusal {
 export const ask = (question: Question, limit: number, offset: number, signal?: AbortSignal) =>
   call<Answer>("ask", { ...question, limit, offset }, signal);
 
-export const explain = (question: Question, row: number, signal?: AbortSignal) =>
-  call<Explanation>("explain", { ...question, row }, signal);
+export const explain = (question: Question, row: number, views: View[], signal?: AbortSignal) =>
+  call<Explanation>("explain", { ...question, row, views }, signal);
 
 export const parse = (query: string, signal?: AbortSignal) => call<Parsed>("parse", { query }, signal);
 
-export const complete = (text: string, kind: string, limit: number, signal?: AbortSignal) =>
-  call<Completion[]>(`complete?${new URLSearchParams({ text, kind, limit: String(limit) })}`, undefined, signal);
+/** ``after``: the relation whose object the word is to be. */
+export const complete = (text: string, kind: string, limit: number, signal?: AbortSignal, after = "") =>
+  call<Completion[]>(`complete?${new URLSearchParams({ text, kind, limit: String(limit), after })}`, undefined, signal);
 
 export const graph = () => call<GraphFacts>("graph");
 

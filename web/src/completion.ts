@@ -10,23 +10,27 @@ const LIMIT = 20;
 
 export type Place = "subject" | "predicate" | "object" | "prefix" | "elsewhere";
 
-/** Where the next word of a text stands: which part of a triple, or outside of any. */
-export function placeAfter(text: string): Place {
+/** Where the next word of a text stands: which part of a triple, or outside of any; and the relation before an object. */
+function placeAfter(text: string): { place: Place; relation: string } {
   let depth = 0;
   let part = 0;
   let last = "";
+  let relation = "";
   for (const [token] of text.matchAll(TOKENS)) {
     if (token.startsWith("#")) continue;
     if (token === "{" || token === "}") depth += token === "{" ? 1 : -1;
     if ("{}.".includes(token)) part = 0;
     else if (token === ";") part = 1;
     else if (token === ",") part = 2;
-    else if (!"()".includes(token)) part += 1;
+    else if (!"()".includes(token)) {
+      part += 1;
+      if (part === 2) relation = token;
+    }
     last = token;
   }
-  if (/^prefix$/i.test(last)) return "prefix";
-  if (depth < 1) return "elsewhere";
-  return part === 0 ? "subject" : part === 1 ? "predicate" : part === 2 ? "object" : "elsewhere";
+  const parts: Place[] = ["subject", "predicate", "object"];
+  const place = /^prefix$/i.test(last) ? "prefix" : depth < 1 ? "elsewhere" : (parts[part] ?? "elsewhere");
+  return { place, relation: place === "object" ? relation : "" };
 }
 
 /** CodeMirror's source of completions. */
@@ -38,17 +42,18 @@ export async function completions(context: CompletionContext): Promise<Completio
   const text = context.state.doc.toString();
   if (/^[?$]/.test(word)) return { from, options: variables(text, word), validFor: /^[?$]\w*$/ };
 
-  const place = placeAfter(text.slice(0, from));
+  const { place, relation } = placeAfter(text.slice(0, from));
   const kinds = place === "predicate" ? ["relation"] : place === "prefix" ? ["prefix"] : place === "elsewhere" ? [] : ["entity"];
   const isBare = !/[:<]/.test(word);
   const options = isBare && place !== "prefix" && word ? keywords(word) : [];
-  if (isBare && kinds[0] === "entity") kinds.push("prefix");
-  if (!word && place !== "predicate" && place !== "prefix") return { from, options: variables(text, "?") };
+  if (isBare && word && kinds[0] === "entity") kinds.push("prefix");
+  if (!word && (place === "subject" || place === "elsewhere")) return { from, options: variables(text, "?") };
+  if (!word && place === "object") options.push(...variables(text, "?"));
 
   const stop = new AbortController();
   context.addEventListener("abort", () => stop.abort());
   try {
-    const lists = await Promise.all(kinds.map((kind) => complete(word, kind, LIMIT, stop.signal)));
+    const lists = await Promise.all(kinds.map((kind) => complete(word, kind, LIMIT, stop.signal, relation)));
     for (const list of lists) options.push(...list.map((entry, rank) => option(entry, rank)));
   } catch {
     // Completion is a help, not a need: typing goes on without it.

@@ -1,21 +1,41 @@
 // The rows as a file of one's own.
-import type { Answer, Question } from "./api";
+import type { Answer, Question, Row } from "./api";
 import { el } from "./dom";
 
 const CELL = /[",\r\n]/;
+const LOCAL = "urn:biqe:name:";
 const cell = (value: string) => (CELL.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
 
-/** RFC 4180: a line for each row, names of entities in the columns, then probability and status. */
+/** What the graph calls an entity: names without a namespace have no IRI of their own. */
+const nameOf = (value: Row["values"][number]) => (value.iri?.startsWith(LOCAL) ? decodeURIComponent(value.iri.slice(LOCAL.length)) : (value.iri ?? value.label));
+
+/**
+ * RFC 4180: a line for each row. Values are labels; where a variable has labels that are not names, the names are in a
+ * column of their own. Then probability, status and missing links with their probabilities.
+ */
 export function asCsv(answer: Answer): string {
-  const lines = [[...answer.columns.map((column) => column.name), "probability", "status"]];
+  const places = answer.columns.map((_, place) => place);
+  const named = places.filter((place) => answer.rows.some((row) => row.values[place]!.label !== nameOf(row.values[place]!)));
+  const column = (place: number) => answer.columns[place]!.name;
+  const lines = [[...places.map(column), ...named.map((place) => `${column(place)} name`), "probability", "status", "missing links"]];
   for (const row of answer.rows) {
-    lines.push([...row.values.map((value) => value.iri ?? value.label), row.probability === null ? "" : String(row.probability), row.status]);
+    const missing = row.missing.map((link) => `${link.labels.join(" ")}${link.probability === null ? "" : ` (${link.probability.toPrecision(3)})`}`);
+    lines.push([
+      ...places.map((place) => row.values[place]!.label),
+      ...named.map((place) => nameOf(row.values[place]!)),
+      row.probability === null ? "" : String(row.probability),
+      row.status,
+      missing.join("; "),
+    ]);
   }
   return lines.map((line) => `${line.map(cell).join(",")}\r\n`).join("");
 }
 
-/** The answer as the server gave it, with the question that it answers. */
-export const asJson = (question: Question, answer: Answer): string => `${JSON.stringify({ question, ...answer }, null, 2)}\n`;
+/** The answer as the server gave it, with the question that it answers; every value has its label and its name. */
+export function asJson(question: Question, answer: Answer): string {
+  const rows = answer.rows.map((row) => ({ ...row, values: row.values.map((value) => ({ ...value, name: nameOf(value) })) }));
+  return `${JSON.stringify({ question, ...answer, rows }, null, 2)}\n`;
+}
 
 /** Hand a text to the browser as a file to save. */
 export function save(name: string, type: string, text: string): void {

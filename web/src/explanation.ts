@@ -1,10 +1,11 @@
-// Why a row is an answer: its witness as a picture, where the model looked, and what would change its mind.
-import { type Answer, type Attention, type Counterfactual, type Explanation, explain, type Question, Refusal, type Row } from "./api";
+// Why a row is an answer: a sentence, its facts as a picture, what speaks for each missing link; and on request where
+// the model looked and what would change its mind.
+import { type Answer, type Attention, type Counterfactual, type Explanation, explain, type Place, type Question, type Reason, Refusal, type Row } from "./api";
 import { badge, bar } from "./answers";
 import { draw } from "./drawing";
 import { el, put, refill } from "./dom";
 import { refused, waiting } from "./notices";
-import { percent, probability } from "./numbers";
+import { count, ordinal, percent, probability } from "./numbers";
 
 export interface Drawer {
   open(question: Question, answer: Answer, rows: Row[], row: Row): void;
@@ -45,7 +46,7 @@ export function createDrawer(dialog: HTMLDialogElement, onClose: (row: Row) => v
         el("header", { class: "why-head" },
           el("div", { class: "why-title" },
             el("p", { class: "kicker" }, `Row ${shown.index + 1}`),
-            el("h2", { id: "why-title" }, shown.values.map((value) => value.label).join(" · ")),
+            el("h2", { id: "why-title" }, shown.values.map((value) => value.label).join(" · ") || "That it holds"),
           ),
           el("div", { class: "why-tools" },
             el("button", { type: "button", class: "quiet icon", "data-does": "before", "aria-label": "Row before", disabled: place <= 0, click: () => step(-1) }, "↑"),
@@ -59,8 +60,9 @@ export function createDrawer(dialog: HTMLDialogElement, onClose: (row: Row) => v
     if (!dialog.open) dialog.showModal();
     focusOn(dialog, held);
     try {
-      const found = await explain(question, shown.index, signal);
-      if (!signal.aborted) refill(body, ...views(found, shown, answer, body));
+      const found = await explain(question, shown.index, ["witness"], signal);
+      const more = () => explain(question, shown.index, ["attention", "counterfactual"], signal);
+      if (!signal.aborted) refill(body, ...views(found, shown, answer, body, more));
     } catch (error) {
       if (!signal.aborted) refill(body, refused(error instanceof Refusal ? error : new Refusal("Failure", String(error)), () => void show(shown)));
     } finally {
@@ -82,12 +84,60 @@ function focusOn(dialog: HTMLElement, does: string | undefined): void {
   (wanted ?? usual)?.focus();
 }
 
-function views(found: Explanation, row: Row, answer: Answer, body: HTMLElement): HTMLElement[] {
-  const parts: HTMLElement[] = [el("div", { class: "verdict" }, badge(row.status), bar(row.probability, row.status), row.status === "predicted" && answer.model && el("span", { class: "by" }, `by ${answer.model}`))];
-  parts.push(section("Witness", "The facts that together make the row. Solid links are stored in the graph; dashed ones are missing, each with the probability that the model gives it.", found.witness && witness(found.witness, body), found.skipped.witness));
-  parts.push(section("Attention", "How the attention of each unknown divides among the parts of the question. It says what the model looked at, not what convinced it.", found.attention && attention(found.attention), found.skipped.attention));
-  parts.push(section("What if", "The share that the model gives the row, as asked and after one change.", found.counterfactual.length > 0 && counterfactual(found.counterfactual), found.skipped.counterfactual));
+function views(found: Explanation, row: Row, answer: Answer, body: HTMLElement, more: () => Promise<Explanation>): HTMLElement[] {
+  const said = found.sentence.charAt(0).toUpperCase() + found.sentence.slice(1);
+  const verdict = el("div", { class: "verdict" }, badge(row.status), bar(row.probability, row.status), row.status === "predicted" && answer.model && el("span", { class: "by" }, `by ${answer.model}`));
+  const parts: HTMLElement[] = [verdict, el("p", { class: "sentence" }, `${said}.`)];
+  parts.push(section("Facts", row.status === "known" ? "The facts that together make the row; the graph has all of them." : "The facts that together would make the row. Solid links are in the graph; dashed ones are missing, each with its probability.", found.witness && witness(found.witness, body), found.skipped.witness));
+  parts.push(...found.reasons.filter((reason) => reason.places.length > 0).map(reasoned));
+  if (answer.model) parts.push(onRequest(more));
   return parts;
+}
+
+/** What speaks for one missing link and against it, and who else was considered for its ends. */
+function reasoned(reason: Reason): HTMLElement {
+  const sign = (isFor: boolean) => el("span", { class: isFor ? "sign for" : "sign against" }, isFor ? "+" : "−", el("span", { class: "unseen" }, isFor ? " speaks for it: " : " speaks against it: "));
+  const said = [...reason.rules.map((rule) => ({ text: rule.text, speaks_for: true })), ...reason.kinds];
+  return el("section", { class: "view reason", "aria-label": `Reasons: ${reason.link}` },
+    el("h3", {}, reason.link, " ", el("span", { class: "figure" }, probability(reason.probability))),
+    el("ul", { class: "said" }, ...said.map((each) => el("li", {}, sign(each.speaks_for), el("span", {}, each.text)))),
+    el("div", { class: "places" }, ...reason.places.map(considered)),
+  );
+}
+
+function considered(place: Place): HTMLElement {
+  const stored = place.rivals.filter((rival) => rival.is_stored);
+  const others = place.rivals.filter((rival) => !rival.is_stored);
+  const more = place.stored - stored.length;
+  const embedding = place.embedding_rank === null ? "" : `; by embedding alone ${ordinal(place.embedding_rank)}`;
+  return el("div", { class: "place" },
+    el("h4", {}, place.pattern),
+    el("p", { class: "about" }, `${place.entity} is ${ordinal(place.rank)} of ${count(place.of)}${embedding}`),
+    el("ul", { class: "rivals" }, ...others.map((rival) => el("li", {}, el("span", { class: "name" }, rival.entity), bar(rival.probability, "predicted")))),
+    stored.length > 0 && el("p", { class: "about" }, `In the graph: ${stored.map((rival) => rival.entity).join(", ")}${more > 0 ? ` and ${count(more)} more` : ""}`),
+  );
+}
+
+/** What is about the model that reads the whole question takes longer, and is fetched when somebody opens it. */
+function onRequest(more: () => Promise<Explanation>): HTMLElement {
+  const body = el("div", { class: "more-body" });
+  let isAsked = false;
+  const open = async () => {
+    if (isAsked) return;
+    isAsked = true;
+    refill(body, waiting("Asking the model"));
+    try {
+      const found = await more();
+      refill(body,
+        section("Attention", "How the attention of each unknown divides among the parts of the question. It says what the model looked at, not what convinced it.", found.attention && attention(found.attention), found.skipped.attention),
+        section("What if", "The share that the model gives the row, as asked and after one change.", found.counterfactual.length > 0 && counterfactual(found.counterfactual), found.skipped.counterfactual),
+      );
+    } catch (error) {
+      isAsked = false;
+      if (error instanceof Refusal) refill(body, refused(error, () => void open()));
+    }
+  };
+  return el("details", { class: "more", toggle: () => void open() }, el("summary", {}, "What the model looked at, and what would change its mind"), body);
 }
 
 function section(title: string, about: string, content: HTMLElement | null | false, skipped: string | undefined): HTMLElement {
@@ -132,7 +182,7 @@ function counterfactual(found: Counterfactual[]): HTMLElement {
   const strip = (value: number | null, kind: string) => {
     const fill = el("span", { class: "fill" });
     fill.style.inlineSize = `${(100 * (value ?? 0)) / most}%`;
-    return el("span", { class: `bar wide ${kind}` }, el("span", { class: "track", "aria-hidden": "true" }, fill), el("span", { class: "figure" }, probability(value)));
+    return el("span", { class: `bar broad ${kind}` }, el("span", { class: "track", "aria-hidden": "true" }, fill), el("span", { class: "figure" }, probability(value)));
   };
   const lines = found.map((change) =>
     el("li", {}, el("span", { class: "what" }, change.what, el("span", { class: "how" }, change.how)),

@@ -1,4 +1,4 @@
-// The page: a question on top, its answers below, and why on a click.
+// The page: a question on top, its answers below, and why on a click. It opens with a question that the server chose.
 import * as api from "./api";
 import { type Answer, type Parsed, type Question, Refusal, type Row } from "./api";
 import { createTable } from "./answers";
@@ -17,13 +17,15 @@ import { createSketch } from "./sketch";
 const LOADED = 500;
 /** Milliseconds without a key before the query is drawn, and then before it is complained about. */
 const PAUSE = 160;
-const PATIENCE = 500;
+const PATIENCE = 1200;
+/** The address of an empty page. */
+const NEW = "#new";
 
 const form = byId<HTMLFormElement>("ask");
 const summary = byId("summary");
 const host = byId("table");
 const editor = createEditor(byId("editor"), { change: soon, ask: () => void askNow() });
-const table = createTable(host, { open: why, more: () => void loadMore() });
+const table = createTable(host, { open: why, more: (status) => void loadMore(status) });
 const drawer = createDrawer(byId<HTMLDialogElement>("why"), (row) => table.focusRow(row.index));
 
 createSketch(byId("drawing"), { read: () => editor.text, write: (text) => editor.write(text) });
@@ -112,7 +114,7 @@ function showProblems(found: api.Problem[]): void {
   const problems = found.map((problem) => placed(editor.text, problem));
   editor.mark(problems);
   const place = byId("problem");
-  place.hidden = problems.length === 0;
+  place.classList.toggle("none", problems.length === 0);
   refill(place, ...problems.map((problem) => {
     const at = problem.line !== null && problem.column !== null ? { line: problem.line, column: problem.column } : null;
     const message = problem.message.replace(/^line \d+, column \d+: /, "");
@@ -141,7 +143,10 @@ async function askNow(remember = true): Promise<void> {
   host.classList.add("stale");
   if (shown === null) refill(host, waiting("Asking"));
   try {
-    const answer = await api.ask(wanted, LOADED, 0, signal);
+    const first = await api.ask(wanted, LOADED, 0, signal);
+    // Predicted rows come behind the known ones, however many these are.
+    const behind = first.predicted > 0 && first.known > first.rows.length ? (await api.ask(wanted, LOADED, first.known, signal)).rows : [];
+    const answer = { ...first, rows: [...first.rows, ...behind] };
     if (signal.aborted) return;
     showProblems([]);
     shown = { question: wanted, answer };
@@ -177,7 +182,7 @@ function showAnswer(wanted: Question, answer: Answer): void {
     if (answer.form === "ask") refill(host, verdict(answer));
     else refill(host, nothing("No rows", wanted.mode === "known" ? "The graph holds no answer to this. Ask for predicted rows too." : "Neither the graph nor the model has an answer to this."));
   } else {
-    table.show(answer);
+    table.show(answer, wanted.mode);
     if (answer.form === "ask") host.prepend(verdict(answer));
   }
   const cut = answer.truncated ? [`There are more known rows than the ${count(answer.total)} that the server reads; they are not counted here.`] : [];
@@ -203,15 +208,20 @@ function showRefusal(error: unknown): void {
   } else refill(host, refused(refusal, () => void start()));
 }
 
-async function loadMore(): Promise<void> {
+/** The next rows of one status. */
+async function loadMore(status: Row["status"]): Promise<void> {
   if (shown === null) return;
   const { question: wanted, answer } = shown;
-  const more = await api.ask(wanted, LOADED, answer.rows.length);
+  const there = answer.rows.filter((row) => row.status === status).length;
+  const more = await api.ask(wanted, LOADED, status === "known" ? there : answer.known + there);
   if (shown?.answer !== answer) return;
-  const rows = [...answer.rows, ...more.rows];
+  // The page may run on into rows of the other status, or into rows that are there already.
+  const seen = new Set(answer.rows.map((row) => row.index));
+  const rows = more.rows.filter((row) => !seen.has(row.index));
   // A graph may change between two pages; what does not come is not waited for.
-  shown = { question: wanted, answer: { ...answer, rows, total: more.rows.length ? answer.total : rows.length } };
-  table.extend(more.rows);
+  const all = [...answer.rows, ...rows].sort((a, b) => a.index - b.index);
+  shown = { question: wanted, answer: { ...answer, rows: all, total: rows.length ? answer.total : all.length } };
+  table.extend(rows);
 }
 
 function why(row: Row): void {
@@ -220,7 +230,10 @@ function why(row: Row): void {
 
 async function download(kind: "csv" | "json"): Promise<void> {
   try {
-    while (shown && shown.answer.rows.length < shown.answer.total) await loadMore();
+    while (shown && shown.answer.rows.length < shown.answer.total) {
+      const known = shown.answer.rows.filter((row) => row.status === "known").length;
+      await loadMore(known < shown.answer.known ? "known" : "predicted");
+    }
   } catch (error) {
     return showRefusal(error);
   }
@@ -250,6 +263,18 @@ function welcome(): void {
   refill(host, el("p", { class: "about" }, "Nothing asked yet. Write a SPARQL query above, or begin with one of these."), el("ul", { class: "example-list" }, ...examples.slice(0, 6).map(card)));
 }
 
+/** An empty page with examples. */
+function begin(): void {
+  asking.abort();
+  busy(false);
+  shown = null;
+  write(DEFAULTS);
+  summary.textContent = "";
+  byId("downloads").hidden = true;
+  welcome();
+  editor.focus();
+}
+
 async function start(): Promise<void> {
   try {
     const [graph, models] = await Promise.all([api.graph(), api.models()]);
@@ -268,7 +293,10 @@ async function start(): Promise<void> {
     write(wanted);
     await askNow(false);
   } else if (editor.text.trim()) await askNow(false);
-  else welcome();
+  else if (examples[0] && location.hash !== NEW) {
+    write({ ...question(), query: examples[0].query });
+    await askNow(false);
+  } else welcome();
 }
 
 function offerModels(models: api.ModelFacts[]): void {
@@ -300,7 +328,7 @@ window.addEventListener("popstate", () => {
   if (wanted) {
     write(wanted);
     void askNow(false);
-  }
+  } else if (location.hash === NEW) begin();
 });
 let drawnAt = 0;
 new ResizeObserver(([entry]) => {
@@ -311,6 +339,8 @@ new ResizeObserver(([entry]) => {
   }
 }).observe(byId("drawing"));
 
+// On a narrow screen the picture and the settings make way for the answers.
+if (matchMedia("(max-width: 40rem)").matches) for (const fold of document.querySelectorAll<HTMLDetailsElement>("details.fold")) fold.open = false;
 void parseNow();
 // Told before the first answer arrives: from here on the page can be used.
 performance.mark("interactive");

@@ -22,3 +22,10 @@ export const seconds = (value: number): string => (value < 0.1 ? `${Math.max(1, 
 
 /** A share of 1 as a whole percentage. */
 export const percent = (value: number): string => `${Math.round(value * 100)} %`;
+
+/** "first", "second", "third", "4th". */
+export function ordinal(value: number): string {
+  if (value <= 3) return ["first", "second", "third"][value - 1] ?? String(value);
+  const teen = value % 100 >= 11 && value % 100 <= 13;
+  return `${count(value)}${teen ? "th" : (["th", "st", "nd", "rd"][value % 10] ?? "th")}`;
+}

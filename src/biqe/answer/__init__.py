@@ -1,6 +1,5 @@
 """Known and predicted answers, together.
 
-config.py           AskConfig: the options of asking
 execute.py          a bound question to rows: SELECT, ASK, COUNT; the sides of a UNION
 order.py            alphabetical order, and ORDER BY
 answers.py          Answers and Row: what a user gets, in names

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len
 
-from biqe.answer.config import AskConfig
 from biqe.answer.result import (
     KNOWN,
     PREDICTED,
@@ -29,18 +28,22 @@ from biqe.answer.result import (
     head_lines,
     patterns,
 )
+from biqe.errors import InvalidOption
 from biqe.exact.answers import answers
 from biqe.explain.words import fit, probability, visible
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.vocabulary import Vocabulary
+from biqe.predict.config import AskConfig
 from biqe.predict.evidence import Evidence, EvidenceSearch, IdLink
 from biqe.predict.rows import Rows, join_notes
-from biqe.query.bind_question import BoundBranch
+from biqe.query.bind import BoundBranch
 from biqe.query.bound import BoundQuery
 from biqe.query.question import ASK, SELECT
 
 if TYPE_CHECKING:
     import pandas
+
+    from biqe.explain import Explanation
 
 LISTED = 20
 """Entities that are listed for each variable alone, unless more are asked for."""
@@ -119,6 +122,14 @@ class Row:
         chances = self._answers.rows.link_probabilities
         return tuple(self._answers.link(link, self, chances.get(link)) for link in self.evidence.missing)
 
+    @property
+    def why(self) -> str:
+        """Why it is an answer, in one sentence; ``kb.explain(row)`` tells more."""
+        explain = self._answers.explain
+        if explain is None:
+            raise InvalidOption("these answers are of no knowledge base, so nothing can explain their rows")
+        return explain(self).sentence
+
     def __getitem__(self, variable: str) -> str:
         try:
             return self._answers.name(self.ids[self._answers.variables.index(variable.removeprefix("?"))])
@@ -180,6 +191,8 @@ class Answers(ResultRows[Row]):
     """Why this model answered, where there was a choice."""
     remark: str = ""
     """What to know about the probabilities, beside what the rows themselves say."""
+    explain: Callable[[Row], Explanation] | None = None
+    """Explains a row; None where nobody can."""
 
     @property
     def note(self) -> str:
@@ -198,6 +211,16 @@ class Answers(ResultRows[Row]):
     @property
     def predicted_count(self) -> int:
         return len(self.rows) - self.rows.known_count
+
+    @property
+    def known(self) -> list[Row]:
+        """The rows that the graph holds."""
+        return self[: self.known_count]
+
+    @property
+    def predicted(self) -> list[Row]:
+        """The rows that the graph does not hold, and the model proposes, the most probable first."""
+        return self[self.known_count :]
 
     @property
     def known_complete(self) -> bool:
@@ -280,7 +303,7 @@ class Answers(ResultRows[Row]):
     def marginals(self) -> Mapping[str, Distribution]:
         """For each variable, the model's own distribution over all entities, whatever the other variables are:
         ``answers.marginals["city"]["Bonn"]`` is a share of 1. Empty where no model was asked."""
-        tables = self.rows.marginals
+        tables = None if self.rows.marginals is None else self.rows.marginals()
         return {
             variable: Distribution(
                 self.graph.vocabulary,

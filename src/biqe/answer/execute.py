@@ -7,39 +7,38 @@ count         COUNT: how many rows are known, and how many more are expected
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.answer.config import AskConfig
 from biqe.answer.order import by_keys, by_label
 from biqe.errors import BiqeError, InvalidOption
 from biqe.exact.answers import MAX_ROWS, holds, tuples
-from biqe.exact.filtered_rows import filtered_rows
-from biqe.exact.filters import Filters, columns_of
+from biqe.exact.filters import Filters, columns_of, filtered_rows
 from biqe.graph.knowledge_graph import Graph
-from biqe.predict import probability
 from biqe.predict.conditional import filled_in
+from biqe.predict.config import AskConfig
 from biqe.predict.decompose import Asking
 from biqe.predict.evidence import EvidenceSearch
 from biqe.predict.predictor import Predictor
-from biqe.predict.ranking import Listed, all_different
-from biqe.predict.rows import Entities, Rows, join_notes
-from biqe.query.bind_question import BoundBranch, BoundQuestion
+from biqe.predict.rows import Entities, Listed, Marginals, Rows, all_different, join_notes
+from biqe.query.bind import BoundBranch, BoundQuestion
 from biqe.query.bound import BoundQuery
 
 KNOWN_ROWS = 100_000
 """Known rows that are kept; a query with more of them says so."""
 SET_ROWS = 500
-"""Rows that are listed for an answer set, as when its thresholds were measured."""
+"""Rows of an answer set, at most."""
 LISTED_ROWS = 2_000
 """Predicted rows that conditions on several variables are evaluated on."""
-FEWEST_RANKED = 30
-"""Rows that are ranked by the probabilities of their links, at least, however few are listed."""
-LEAST = 0.001
-"""Rows below this probability are not listed, where probabilities are those of links."""
+LEAST, LEAST_OF_SMALL_GRAPHS = 0.001, 0.005
+"""Rows below this probability are not listed, where probabilities are those of links; nor, on a graph of under a
+thousand entities, rows less probable than an entity drawn blindly, up to the second bound."""
+UNLIKELY = 0.01
+"""Nor are rows so many times less probable than the first: beside a likely answer they are noise."""
 COUNTED_ROWS = 1_000
 """Predicted rows whose probabilities are added up for COUNT."""
 TOO_MANY = "the query has more matches on this graph than its conditions can be checked for"
@@ -53,8 +52,9 @@ Arrange = Callable[[Graph, Entities], NDArray[np.integer]]
 
 def select_rows(graph: Graph, question: BoundQuestion, predictor: Predictor | None, config: AskConfig) -> Rows:
     """The rows of a SELECT: all sides of its UNION, in its order, and no more than it asks for."""
-    if len(question.branches) > 1:
-        _refuse_coverage(config, "a UNION")
+    if config.coverage is not None and config.mode != "known" and predictor is not None:
+        least = max(config.min_probability, _threshold(predictor, config.coverage))
+        config = replace(config, top=SET_ROWS, min_probability=least)
     # What OFFSET skips is listed, too: ``top`` counts rows from there. ORDER BY orders the same rows on every page.
     skipped = 0 if question.order else question.offset
     listed = asked = replace(config, top=min(config.top + skipped, max(config.top, LISTED_ROWS)))
@@ -65,14 +65,31 @@ def select_rows(graph: Graph, question: BoundQuestion, predictor: Predictor | No
     rows = merge(graph, _sides(graph, question, predictor, asked), asked, arrange)
     if asked is not listed:
         rows = replace(rows.take(slice(rows.known_count, None)), known_capped=False)
-    return _arranged(graph, rows, question, None if config.coverage is not None else config.top)
+    return _arranged(graph, rows, question, config.top)
+
+
+def _threshold(predictor: Predictor, coverage: float) -> float:
+    """The probability that rows of an answer set reach, by the least coverage that was measured and is as large;
+    InvalidOption where there is none."""
+    record = None if predictor.links is None else predictor.links.knowledge.record
+    if record is None or not record.calibrated:
+        raise InvalidOption(
+            f"{predictor.name} has no calibrated probabilities, so no coverage can be stated",
+            hint="leave --coverage out, or train a model that has them: biqe train GRAPH --out RUN",
+        )
+    enough = sorted(share for share in record.coverage if float(share) >= coverage)
+    if not enough:
+        measured = ", ".join(sorted(record.coverage)) or "none"
+        raise InvalidOption(
+            f"a coverage of {coverage:g} was not measured; measured were {measured}",
+            hint="take one of these, or a smaller one; more held-out facts allow larger ones",
+        )
+    return record.coverage[enough[0]]
 
 
 def _refuse_coverage(config: AskConfig, what: str) -> None:
     if config.coverage is not None:
-        raise InvalidOption(
-            f"coverage is stated for the rows of one conjunction, not for {what}", hint="leave --coverage out"
-        )
+        raise InvalidOption(f"--coverage is for rows, and {what} gives none", hint="leave --coverage out")
 
 
 def _sides(graph: Graph, question: BoundQuestion, predictor: Predictor | None, config: AskConfig) -> list[Rows]:
@@ -133,7 +150,7 @@ def merge(graph: Graph, sides: Sequence[Rows], config: AskConfig, arrange: Arran
         np.concatenate([side.probabilities for side in sides]),
         selected=sides[0].known.shape[1],
         marginals=_best_marginals(sides),
-        evidence=[each for side in sides for each in side.evidence] if config.links else (),
+        evidence=[each for side in sides for each in side.evidence or [None] * len(side)] if config.links else (),
         link_probabilities={link: chance for side in sides for link, chance in side.link_probabilities.items()},
         sides=np.repeat(np.arange(len(sides)), [len(side) for side in sides]),
         note=join_notes([side.note for side in sides]),
@@ -165,13 +182,15 @@ def _widened(rows: Entities, width: int) -> Entities:
     return np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=-1)
 
 
-def _best_marginals(sides: Sequence[Rows]) -> NDArray[np.float32] | None:
+def _best_marginals(sides: Sequence[Rows]) -> Marginals | None:
     """Of each target alone, by the side that thinks most of it; all entities together have probability 1."""
-    tables = [side.marginals for side in sides if side.marginals is not None]
-    if not tables:
-        return None
-    best = np.maximum.reduce(tables)
-    return best - np.logaddexp.reduce(best, axis=1, keepdims=True)
+    parts = [side.marginals for side in sides if side.marginals is not None]
+
+    def best() -> NDArray[np.float32]:
+        table = np.maximum.reduce([part() for part in parts])
+        return table - np.logaddexp.reduce(table, axis=1, keepdims=True)
+
+    return best if parts else None
 
 
 # One conjunction
@@ -217,6 +236,7 @@ def combine(
         return result
     elsewhere = known[:0, :width] if known_elsewhere is None else known_elsewhere
     found = _predicted(graph, branch, filters, predictor, config, wanted, known, complete, elsewhere)
+    wide = found.marginals
     return replace(
         found,
         entities=np.concatenate([shown, found.entities]),
@@ -224,7 +244,7 @@ def combine(
         known_count=len(shown),
         scores=None,
         selected=width,
-        marginals=None if found.marginals is None else found.marginals[:width],
+        marginals=None if wide is None else lambda: wide()[:width],
         evidence=[*([None] * len(shown)), *found.evidence] if found.evidence else (),
         known_complete=complete,
         known_capped=capped,
@@ -273,20 +293,11 @@ def _predicted(
     side of a UNION knows.
     """
     width = len(branch.query.targets)
-    threshold = None
-    if config.coverage is not None:
-        threshold = _threshold(branch, predictor, config.coverage)
-        count = SET_ROWS
     # Where not all known rows are at hand, the graph tells which of the ranked rows are known after all.
     wanted = count if complete else 4 * max(count, config.width)
-    if predictor.links is not None:
-        wanted = max(wanted, 2 * count, FEWEST_RANKED)  # the probabilities of their links put them in order
     selected = np.concatenate([known[:, :width], elsewhere])
     exclude = selected if branch.is_plain else known
-    search = EvidenceSearch(graph, branch.wide)
-    asking = Asking(
-        graph, predictor.for_question(search.links_ahead if config.links else ()), config.joint_of(predictor.joint)
-    )
+    asking = Asking(graph, predictor.for_question(), config.joint_of(predictor.joint))
     while True:
         found = asking.rank_with_filters(branch.wide, exclude, wanted, filters)
         kept = _passing(branch, filters, found.entities, selected)
@@ -297,51 +308,38 @@ def _predicted(
             break
         # Conditions on several variables sort rows out only afterwards: list more.
         wanted = min(4 * wanted, LISTED_ROWS)
-    if predictor.links is None:
-        kept = kept[found.probabilities[kept] >= config.min_probability]
-    if threshold is not None:
-        if found.scores is None:
-            raise InvalidOption(
-                "coverage is stated for queries that a model reads whole, and this one it does not",
-                hint="leave --coverage out",
-            )
-        kept = kept[found.scores[kept] >= threshold]
     if not complete:
         places = (n for n in kept.tolist() if not holds(graph, filled_in(branch.wide, found.entities[n].tolist())))
         kept = np.array([n for n, _ in zip(places, range(wanted), strict=False)], np.int64)
+    found = found.take(kept)
     if predictor.links is None:
-        found = found.take(kept[:count])
+        found = found.take(np.flatnonzero(found.probabilities >= config.min_probability)[:count])
         if not config.links:
             return found
-    else:
-        found = found.take(kept)
-    evidence, chances = search.find(found.entities.tolist(), asking.predictor)
-    found = replace(found, evidence=evidence, link_probabilities=chances)
-    return found if predictor.links is None else _by_links(found, max(config.min_probability, LEAST), count)
+    if not found.evidence:
+        evidence, chances = EvidenceSearch(graph, branch.wide).find(found.entities.tolist(), asking.predictor)
+        found = replace(found, evidence=evidence, link_probabilities=chances)
+    if predictor.links is None:
+        return found
+    if config.coverage is not None:  # its threshold alone decides
+        return _by_links(found, config.min_probability, 0.0, count)
+    return _by_links(found, max(config.min_probability, _least(graph)), UNLIKELY, count)
 
 
-def _by_links(found: Rows, least: float, count: int) -> Rows:
-    """The rows with the probability of all their missing links, in its order."""
+def _least(graph: Graph) -> float:
+    """The least probability of a row that is listed."""
+    return float(np.clip(1.0 / max(1, graph.entity_count), LEAST, LEAST_OF_SMALL_GRAPHS))
+
+
+def _by_links(found: Rows, least: float, unlikely: float, count: int) -> Rows:
+    """The rows with the probability of all their missing links, in its order; those below ``least``, or so many times
+    less probable than the first, are left out."""
     said = found.link_probabilities
     # A link that nobody can judge has no probability, and neither has a row that needs it.
-    chances = np.array(
-        [probability.of_facts(said.get(link, 0.0) for link in each.missing) for each in found.evidence if each]
-    )
+    chances = np.array([math.prod(said.get(link, 0.0) for link in each.missing) for each in found.evidence if each])
     order = np.lexsort((*found.entities.T[::-1], -chances))
-    order = order[chances[order] >= least][:count]
+    order = order[chances[order] >= max(least, unlikely * chances.max(initial=0.0))][:count]
     return replace(found.take(order), probabilities=chances[order])
-
-
-def _threshold(branch: BoundBranch, predictor: Predictor, coverage: float) -> float:
-    """The log-share that rows of an answer set reach."""
-    if not branch.is_plain:
-        raise InvalidOption("coverage is stated for queries without FILTER and VALUES", hint="leave --coverage out")
-    if predictor.calibration is None:
-        raise InvalidOption(
-            f"{predictor.name} was not calibrated, so no coverage can be stated",
-            hint="biqe calibrate RUN --set SET, then ask again",
-        )
-    return predictor.calibration.sets.threshold(coverage, len(branch.query.targets))
 
 
 def _passing(branch: BoundBranch, filters: Filters, rows: Entities, known: Entities) -> NDArray[np.int64]:
@@ -392,7 +390,7 @@ def verdict(graph: Graph, question: BoundQuestion, predictor: Predictor | None, 
         np.array([chance]),
         selected=0,
         evidence=[evidence],
-        link_probabilities=dict(zip(links, predictor.link_probabilities(links, graph), strict=True)),
+        link_probabilities=dict(zip(links, predictor.link_probabilities(links), strict=True)),
         sides=np.array([number]),
     )
 

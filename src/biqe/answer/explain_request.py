@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.answer.config import AskConfig
 from biqe.exact.filters import Filters
 from biqe.graph.vocabulary import Vocabulary
-from biqe.predict.config import BEAM
+from biqe.predict.config import BEAM, AskConfig
 from biqe.predict.decompose import values_questions
 from biqe.predict.predictor import Predictor
-from biqe.query.bind_question import BoundBranch
+from biqe.query.bind import BoundBranch
 from biqe.query.bound import BoundQuery
 from biqe.query.question import ASK
 
@@ -63,11 +62,10 @@ def _as_asked(
 
 
 def _remark(config: AskConfig, predictor: Predictor, targets: int) -> str:
-    """Why the probability of a row is not the share that an explanation starts from; '' where it should be."""
+    """Why the probability of a row is not the share that an explanation starts from; '' where it should be, or where
+    the explanation says so by itself."""
     found_by = config.joint or predictor.joint
-    if predictor.calibration is not None:
-        return "This is its share of the row; the probability above was calibrated, so that the two differ."
-    if targets > 1 and found_by != BEAM:
+    if predictor.links is None and targets > 1 and found_by != BEAM:
         return (
             f"This is its share of the row when the unknowns are filled one after the other; the probability above was "
             f"found by {found_by}."

@@ -114,6 +114,8 @@ class TermTable(ResultRows[TermRow]):
     why: str = ""
     note: str = ""
     """What to know about what a model expects, if anything."""
+    counted: str = ""
+    """What COUNT comes to, in words."""
     cut_status: bool = False
     """Whether rows with another status were cut off, so that the status is still told."""
 
@@ -130,11 +132,16 @@ class TermTable(ResultRows[TermRow]):
         """The number of known rows, and that of further rows which a model expects; None for one not asked for.
         ``about`` are further fields."""
         rows: list[tuple[Term, str]] = []
+        parts: list[str] = []
         if known is not None:
+            parts.append(f"{known:,} stored")
             rows.append((Term("literal", str(known), XSD + "integer"), KNOWN))
         if expected is not None:
+            about_so_many = f"{expected:.2g}" if expected < 1 else f"{expected:,.0f}"
+            parts.append(f"about {about_so_many} {'more ' if parts else ''}expected")
             rows.append((number_term(expected), PREDICTED))
-        return cls(text, (variable,), tuple((term,) for term, _ in rows), tuple(status for _, status in rows), **about)
+        terms, statuses = tuple((term,) for term, _ in rows), tuple(status for _, status in rows)
+        return cls(text, (variable,), terms, statuses, counted=", ".join(parts), **about)
 
     def __len__(self) -> int:
         return len(self.terms)
@@ -185,7 +192,7 @@ class TermTable(ResultRows[TermRow]):
     def as_text(self, view: View) -> TextTable:
         """Rows of values, as they are shown."""
         head = head_lines(self.source, self._said(), self.seconds, self.model, self.why, self.note)
-        if self.holds is not None:
+        if self.holds is not None or self.counted:
             return TextTable(head)
         most = TABLE_ROWS if view.known_rows is None else view.known_rows
         statuses = [[status] if self._has_status else [] for status in self.statuses]
@@ -200,8 +207,8 @@ class TermTable(ResultRows[TermRow]):
     def _said(self) -> str:
         if self.holds is not None:
             return "yes, the graph holds it" if self.holds else "no, the graph does not hold it"
-        if self.model is not None:
-            return f"{'counted in the graph, and ' if self.known_count else ''}expected by {visible(self.model)}"
+        if self.counted:
+            return self.counted if self.model is None else f"{self.counted} by {visible(self.model)}"
         return f"{len(self):,}{'' if self.complete else ' or more'} row{'' if len(self) == 1 else 's'}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -23,8 +23,7 @@ import numpy as np
 from biqe.benchmarks.release_files import Files, find_files, json_items, release_split
 from biqe.errors import EmptyResult, InvalidOption, UnknownName, UnreadableFile
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.bound import TARGET
-from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet
+from biqe.query.bound import KINDS, ROLES, TARGET, AnswerSets, QuerySet
 
 SEPARATOR = "-#-"
 MASK = "[MASK]"

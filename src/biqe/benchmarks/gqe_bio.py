@@ -33,7 +33,7 @@ from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import SPLITS, Splits
 from biqe.graph.triples import Triples, as_triples, contains, difference
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.queryset import AnswerSets
+from biqe.query.bound import AnswerSets
 
 NEEDED = ("graph_data.pkl", "val_edges.pkl", "test_edges.pkl")
 FILE_SPLITS = {"train": "train", "valid": "val", "test": "test"}

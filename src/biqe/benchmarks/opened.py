@@ -12,7 +12,7 @@ from biqe.benchmarks.shaped import ShapedQueries, from_columns, to_columns
 from biqe.benchmarks.storage import cached_columns
 from biqe.errors import InvalidOption
 from biqe.graph.knowledge_graph import SPLITS, Splits
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import QuerySet
 
 Queries = ShapedQueries | QuerySet
 

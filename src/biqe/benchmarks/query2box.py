@@ -29,7 +29,7 @@ from biqe.errors import EmptyResult, InvalidOption, UnknownName, UnreadableFile
 from biqe.graph.knowledge_graph import SPLITS, Graph, Splits
 from biqe.graph.triples import union
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.queryset import AnswerSets, QuerySet
+from biqe.query.bound import AnswerSets, QuerySet
 
 FILE_CODES = {
     "1p": "1c",

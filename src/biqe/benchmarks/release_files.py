@@ -25,6 +25,8 @@ FILE_NAMES = {
     "path": "paths_{split}.json",
     "path filters": "paths_{split}_filters.json",
 }
+BROKEN = "broken JSON"
+"""What a file holds that claims to be JSON and is not."""
 SPLIT_WORDS = {"dev": re.compile(r"dev|valid|(?<![a-z])val(?![a-z])"), "test": re.compile("test")}
 
 READ_CHARS = 1 << 20
@@ -110,7 +112,7 @@ def _content(path: Path) -> str | None:
                 return "dag" if isinstance(item[0], str) else "path filters" if isinstance(item[0], list) else None
     except UnreadableFile:
         # Walks and read-me files are no JSON; a file that claims to be is named as broken where files are listed.
-        return "broken JSON" if path.suffix.lower() == ".json" else None
+        return BROKEN if path.suffix.lower() == ".json" else None
     return None
 
 

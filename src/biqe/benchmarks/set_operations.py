@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.query.queryset import AnswerSets
+from biqe.query.bound import AnswerSets
 
 
 def sorted_sets(owner: NDArray[np.integer], values: NDArray[np.integer], count: int) -> AnswerSets:

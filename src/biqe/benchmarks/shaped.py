@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.errors import InvalidOption, UnreadableFile
-from biqe.query.bound import HIDDEN, TARGET
-from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet, concatenate
+from biqe.query.bound import HIDDEN, KINDS, ROLES, TARGET, AnswerSets, QuerySet, concatenate
 
 SETS = ("answers", "hard", "negatives", "hard_negatives")
 _ROWS = ("node_offsets", "nodes", "gold", "roles", "edge_offsets", "edges", "kinds")

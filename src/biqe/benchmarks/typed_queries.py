@@ -31,7 +31,7 @@ from biqe.graph.triples import contains, union
 from biqe.mine.filters import holds
 from biqe.mine.signatures import Keys, signatures, unseen
 from biqe.mine.walks import random_edges
-from biqe.query.queryset import AnswerSets
+from biqe.query.bound import AnswerSets
 
 TYPES = {
     "1-chain": "1p",

@@ -36,13 +36,14 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
-    "import": Entry("biqe.cli.graph:import_graph", "Read graph files (RDF, TSV, CSV, Parquet) into a graph folder."),
-    "stats": Entry("biqe.cli.graph:stats", "Show counts, degrees and relations of a graph."),
-    "find": Entry("biqe.cli.graph:find", "Find entities by name or label."),
+    "import": Entry("biqe.cli.import_graph:read", "Read graph files (RDF, TSV, CSV, Parquet) into a graph folder."),
+    "stats": Entry("biqe.cli.graph:stats", "Show counts, degrees and splits of a graph."),
+    "schema": Entry("biqe.cli.graph:schema", "List the relations of a graph, and what each joins."),
+    "find": Entry("biqe.cli.graph:find", "Find entities and relations by name or label."),
     "mine": Entry("biqe.cli.mine:mine", "Mine training and evaluation queries from a graph."),
     "train": Entry("biqe.cli.train:train", "Train a model on a graph, or resume a run."),
     "evaluate": Entry("biqe.cli.evaluate:evaluate", "Measure how well a model ranks true answers: MRR, HITS@k."),
-    "calibrate": Entry("biqe.cli.calibrate:calibrate", "Calibrate a model's probabilities on validation queries."),
+    "calibrate": Entry("biqe.cli.calibrate:calibrate", "Fit a run's probabilities again on what it held out."),
     "ask": Entry("biqe.cli.ask:ask", "Answer a SPARQL query: what is known and what is predicted."),
     "explain": Entry("biqe.cli.explain:explain", "Explain one row of an answer, as text, JSON or a picture."),
     "serve": Entry("biqe.cli.serve:serve", "Serve a SPARQL endpoint and a web page."),

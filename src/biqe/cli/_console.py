@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,9 +23,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-out = Console(markup=False, emoji=False, highlight=False)
+LEAST_WIDTH = 40
+"""Columns that a line has at least, whatever COLUMNS says: rich prints nothing at all where it is 0."""
+_columns = os.environ.get("COLUMNS", "")
+_width = max(int(_columns), LEAST_WIDTH) if _columns.isdecimal() else None
+
+out = Console(width=_width, markup=False, emoji=False, highlight=False)
 """Results: standard output, wrapped at the terminal's width, or at 80 columns where there is no terminal."""
-err = Console(stderr=True, markup=False, emoji=False, highlight=False)
+err = Console(width=_width, stderr=True, markup=False, emoji=False, highlight=False)
 """Progress and notes: standard error."""
 
 
@@ -101,6 +107,12 @@ def _cell(value: object) -> str:
     if isinstance(value, Real):
         return f"{float(value):.3f}" if math.isfinite(value) else "-"
     return str(value)
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 class Advance(Protocol):

@@ -1,8 +1,10 @@
-"""Queries for ``biqe evaluate`` and ``biqe calibrate``: of a mined set, a benchmark, or the authors' release."""
+"""Queries for ``biqe evaluate`` and ``biqe calibrate``: a run's own, of a mined set, a benchmark, or the authors'
+release."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +14,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from biqe.benchmarks.shaped import ShapedQueries
+    from biqe.evaluate.protocol import Protocol
     from biqe.graph.knowledge_graph import Splits
     from biqe.graph.vocabulary import Vocabulary
-    from biqe.query.queryset import QuerySet
+    from biqe.models.store import LoadedModel
+    from biqe.query.bound import QuerySet
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,68 @@ class EvaluationQueries:
     """Entities that the benchmark ranks; None for all."""
     fingerprints: dict[str, str] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
+    by_shape: Mapping[str, tuple[QuerySet | ShapedQueries, Protocol[Any, Any]]] = field(default_factory=dict)
+    """Of a run's own: further held-out questions, one set a shape, and how they are ranked."""
+
+
+def of_run(run: Path, loaded: LoadedModel) -> EvaluationQueries:
+    """The questions that a run, or the embedded model, held out of its training: those that it was validated on, and
+    those of each shape that it chose its way to answer by."""
+    import numpy as np
+
+    from biqe.errors import EmptyResult, InvalidOption
+    from biqe.knowledge_base.locate import EMBEDDED
+    from biqe.query.bound import QuerySet
+    from biqe.train import held_out, weigh_links
+    from biqe.train.config import TrainConfig
+    from biqe.train.run import Run, is_run_folder
+    from biqe.train.session import open_graph
+    from biqe.train.training_data import open_training_data, validation
+
+    data, most = None, weigh_links.MOST_QUESTIONS
+    if run.as_posix() in EMBEDDED:
+        place, splits = open_graph("atlas")
+        trained = loaded.manifest["trained"]
+        config = TrainConfig(epochs=1, seed=trained["seed"], validation_queries=trained["validation_queries"])
+    elif is_run_folder(run):
+        opened = Run.open(run)
+        record, config = opened.record, opened.train_config
+        place, splits = open_graph("atlas" if record["graph"].get("name") == "atlas" else record["graph"]["path"])
+        if record.get("set") is not None:
+            given = record["set"]
+            data = open_training_data(given.get("benchmark") or given["path"], splits, given.get("data"))
+        if record.get("held_out") is not None:
+            splits = held_out.load(run, splits, record["held_out"])
+        a_run = weigh_links.QUESTIONS_A_MINUTE * (config.minutes or 10.0)
+        most = int(np.clip(a_run, weigh_links.FEWEST_QUESTIONS, most))
+    else:
+        raise InvalidOption(
+            f"{run} is a model folder, which does not say what was held out of its training; name the queries",
+            hint="biqe evaluate RUN --set sets/cq, or biqe evaluate RUN --release DIR",
+        )
+    _compare(f"graph {place}", splits.vocabulary.fingerprint, len(splits.vocabulary.entities), loaded.vocabulary)
+    model = loaded.model
+    found = validation(splits, data, config, by_links=getattr(model, "learns_from", "queries") == "triples")
+    queries = found.asked
+    if queries is None:
+        raise EmptyResult(
+            f"nothing was held out of the training of {run}, so there are no questions to ask",
+            hint="name queries of your own: biqe evaluate RUN --set sets/cq",
+        )
+    by_shape = weigh_links.held_out_questions(model, splits, found, most, config.seed)
+    if isinstance(queries, QuerySet):  # what training calls complete is all that it may see: train and valid
+        queries = replace(queries, filters={"seen": queries.filters["complete"]})
+    return EvaluationQueries(
+        queries,
+        "seen" if isinstance(queries, QuerySet) else None,
+        "held-out",
+        found.protocol.name,
+        splits,
+        getattr(found.protocol, "candidates", None),
+        {"graph": splits.fingerprint},
+        {"set": "held out of training", "split": "valid"},
+        by_shape,
+    )
 
 
 def graph_of(run: Path) -> Path | None:
@@ -74,7 +140,7 @@ def of_benchmark(
     from biqe.benchmarks.shaped import ShapedQueries
     from biqe.errors import EmptyResult, InvalidOption
     from biqe.graph import folder as graph_folder
-    from biqe.query.queryset import QuerySet
+    from biqe.query.bound import QuerySet
 
     split = {"dev": "valid"}.get(split, split)
     graph = graph_of(run)
@@ -138,17 +204,22 @@ def of_release(
     skip_unknown: bool,
     vocabulary: Vocabulary,
 ) -> EvaluationQueries:
-    """Queries of the authors' release, with the released filters or with filters computed from a graph."""
+    """Queries of the authors' release, with the released filters; those that it lacks are computed from a graph."""
     from biqe.benchmarks import FILTER_GRAPHS, read_release, release_kind
+    from biqe.benchmarks.release_files import BROKEN, find_files, release_split
     from biqe.errors import InvalidOption
 
     kind = release_kind(directory, split, kind)
-    filter_graph = filter_graph or FILTER_GRAPHS[kind]
-    computed = filter_graph != FILTER_GRAPHS[kind]
+    own, found = FILTER_GRAPHS[kind], find_files(directory)
+    found.one(kind, release_split(split))  # refused where there are no queries, whatever the filters
+    # A file that cannot be read may be the one with the filters: it is looked at, and named in the error.
+    are_there = found.of(f"{kind} filters", release_split(split)) or any(what == BROKEN for _, what, _ in found.entries)
+    filter_graph = filter_graph or own
+    computed = filter_graph != own or not are_there
     if computed and graph is None:
+        lacks = f"has no filters for its {kind} queries" if not are_there else f"has {own!r} filters, no others"
         raise InvalidOption(
-            f"the release's own filters for {kind} queries are {FILTER_GRAPHS[kind]!r}; {filter_graph!r} filters have "
-            "to be computed from the graph",
+            f"the release in {directory} {lacks}; {filter_graph!r} filters have to be computed from the graph",
             hint="name the graph folder with --graph",
         )
     read = read_release(directory, vocabulary, split, kind=kind, with_filters=not computed, skip_unknown=skip_unknown)
@@ -165,7 +236,9 @@ def of_release(
             "split": read.split,
             "kind": read.kind,
             "files": [path.name for path in read.files],
-            "filters": "computed from the graph" if computed else "released",
+            "filters": f"computed from the graph{'' if are_there else ', the release has none'}"
+            if computed
+            else "released",
             "left_out": dict(read.skipped),
         },
     )

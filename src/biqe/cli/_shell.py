@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from biqe.cli.graph import show_schema
 from biqe.errors import BiqeError, InvalidOption
 from biqe.query.complete import begins_clause, complete, complete_as_typed, is_finished, with_clauses
 
@@ -28,7 +29,8 @@ HELP = """Type a query, over several lines if you like; it ends with its closing
     SELECT ?city WHERE { ?city :located_on :Rhine }
     ASK { :Bonn :located_on :Rhine }
 
-Tab completes names of the graph after a colon. 'explain 3' tells why row 3 of the last answer is there.
+Tab completes names of the graph after a colon. 'schema' lists the relations, and what each joins.
+'explain 3' tells why row 3 of the last answer is there.
 'LIMIT 5', or another clause that may follow the closing brace, asks the last query again with it.
 'quit' or Ctrl-D leaves."""
 HISTORY = 1_000
@@ -39,7 +41,7 @@ NOTHING_IN_COMMON = " "
 """Extra completion. It has no common prefix with names, so the line editor lists them and does not change the word."""
 LISTED = 1_000
 """Maximum number of completions by label or in other capitals."""
-COMMANDS = ("help", "quit", "exit", "explain")
+COMMANDS = ("help", "quit", "exit", "explain", "schema")
 
 
 class Shell:
@@ -93,6 +95,8 @@ class Shell:
             return
         if words[0].casefold() == "help":
             print(HELP)
+        elif words[0].casefold() == "schema":
+            show_schema(self.kb.name, self.kb.graph, self.kb.prefixes or {})
         elif words[0].casefold() == "explain":
             print(self.kb.explain(self._row(words[1:])).to_text())
         elif begins_clause(text):

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biqe.answer import formats
-from biqe.answer.config import MODES
 from biqe.cli._console import out
 from biqe.cli._options import GraphFolder, Known, Target, Top, query_text
 from biqe.errors import InvalidOption
-from biqe.predict.config import JOINT, TOP, WIDTH
+from biqe.predict.config import JOINT, MODES, TOP, WIDTH
 
 if TYPE_CHECKING:
     from biqe.knowledge_base import KnowledgeBase
@@ -42,7 +41,7 @@ def ask(
     joint: Annotated[
         str | None,
         typer.Option(
-            help=f"How rows are found: {', '.join(JOINT)}. Default: as when calibrated, else links or beam.",
+            help=f"How models without calibrated links find rows: {', '.join(JOINT)}. Default: links or beam.",
             show_default=False,
         ),
     ] = None,
@@ -53,7 +52,7 @@ def ask(
     ] = None,
     coverage: Annotated[
         float | None,
-        typer.Option(help="As many rows as hold the missing answer this often, such as 0.9.", show_default=False),
+        typer.Option(help="As many rows as hold a missing answer this often, such as 0.9.", show_default=False),
     ] = None,
     injective: Annotated[bool, typer.Option("--injective", help="No entity twice in a predicted row.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Tell why the first rows are there.")] = False,

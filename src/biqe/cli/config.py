@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from biqe.cli._console import err, print_json, table
 from biqe.cli._console import out as stdout
+from biqe.cli._console import print_json, table
 from biqe.cli._options import Json, parse_settings
 from biqe.errors import InvalidOption
 
@@ -38,8 +38,7 @@ def config(
         biqe config --defaults
         biqe config runs/mine --solve search=0.5
 
-    --solve changes the run's model for all commands that use it. If the model is calibrated, calibrate it again
-    afterwards: a calibration is valid only for the options that it was made with.
+    --solve changes the run's model for all commands that use it.
     """
     from biqe.models._catalogue import module_of
     from biqe.train.config import TrainConfig
@@ -70,6 +69,7 @@ def config(
     record = Run.open(run).record
     standard = dataclasses.asdict(module_of(record["model"]).Config())
     changed = {
+        **({"preset": record["preset"]} if record.get("preset") else {}),
         "graph": record["graph"]["path"],
         "set": (record.get("set") or {}).get("path"),
         "model": record["model"],
@@ -94,7 +94,6 @@ def _show(settings: dict[str, Any], json: bool) -> None:
 def _change_solving(run: Path, words: list[str]) -> dict[str, Any]:
     """Change how the model of a run, or of a model folder, solves queries; returns the changed options."""
     from biqe.models import store
-    from biqe.predict import calibration
     from biqe.train.run import Run, is_run_folder
 
     folder = Run.open(run).model_folder if is_run_folder(run) else run
@@ -103,8 +102,6 @@ def _change_solving(run: Path, words: list[str]) -> dict[str, Any]:
     if of_training:
         raise InvalidOption(f"{next(iter(of_training))!r} is a setting of training, which is over")
     all_ = store.solve_by(folder, **options)
-    if (folder / calibration.FILE).exists():
-        err.print("note: its probabilities were calibrated with other options; calibrate again with biqe calibrate")
     return {key: all_[key] for key in options}
 
 

@@ -11,6 +11,8 @@ from biqe.cli._options import Threads
 
 if TYPE_CHECKING:
     from biqe.cli._evaluation_queries import EvaluationQueries
+    from biqe.evaluate.missing_links import MissingLinks
+    from biqe.graph.knowledge_graph import Splits
     from biqe.models._contract import QueryModel
 
 
@@ -80,37 +82,51 @@ def evaluate(
 
     Examples:
 
+        biqe evaluate runs/cq
+        biqe evaluate atlas
         biqe evaluate runs/cq --set sets/cq --split valid
         biqe evaluate runs/q2b --set fb15k237-q2b --limit 500
         biqe evaluate runs/cq --set sets/cq --filter-graph split --json
         biqe evaluate runs/cq --release FB15K-237-CQ --split dev
+
+    Without --set or --release: how a run finds the facts that it held out of training, whether its probabilities are
+    right, and the questions that it was validated on.
 
     A benchmark has its own protocol (cq, q2b or bio); mined sets and releases go through cq. True answers other
     than the one being ranked are filtered out, and ties count half. The report, with all tie rules, groups and
     settings, is written as JSON; the table goes to standard output. docs/concepts/protocols.md says what each figure
     means.
     """
-    from biqe.errors import InvalidOption, UnreadableFile
+    from biqe.errors import InvalidOption
 
-    if (query_set is None) == (release is None):
+    if query_set is not None and release is not None:
         raise InvalidOption(
-            "give either --set or --release" + (", not both" if release is not None else "; neither was given"),
+            "give either --set or --release, not both",
             hint="biqe evaluate RUN --set sets/cq, or biqe evaluate RUN --release DIR",
         )
-    if query_set is not None:
+    if release is None:
         for option, given in (("--kind", kind), ("--graph", graph), ("--skip-unknown", skip_unknown)):
             if given:
-                raise InvalidOption(f"{option} is for --release only", hint=f"leave {option} out with --set")
+                raise InvalidOption(f"{option} is for --release only", hint=f"leave {option} out")
+    if query_set is None and release is None:
+        for option, given in (("--split", split != "valid"), ("--filter-graph", filter_graph), ("--data", data)):
+            if given:
+                raise InvalidOption(
+                    f"{option} is for --set and --release; without them a run's own held-out questions are asked",
+                    hint=f"leave {option} out, or name queries with --set",
+                )
 
     import torch
 
     from biqe.cli._console import err, print_json, progress
     from biqe.cli._console import out as stdout
-    from biqe.cli._evaluation_queries import graph_of, is_benchmark, of_benchmark, of_release, of_set
+    from biqe.cli._evaluation_queries import graph_of, is_benchmark, of_benchmark, of_release, of_run, of_set
     from biqe.evaluate import loop
+    from biqe.evaluate.missing_links import MissingLinks
     from biqe.evaluate.protocols import protocol_named
     from biqe.evaluate.report import check_target
     from biqe.models import store
+    from biqe.models._contract import use_graph
 
     if out is not None:
         check_target(out)
@@ -123,26 +139,28 @@ def evaluate(
         if data is not None:
             raise InvalidOption("--data is for benchmarks only", hint="a mined set lies in its own folder")
         asked = of_set(Path(query_set), split, filter_graph, loaded.vocabulary)
-    else:
-        assert release is not None
+    elif release is not None:
         graph = graph or graph_of(run)
-        try:
-            asked = of_release(release, split, filter_graph, kind, graph, skip_unknown, loaded.vocabulary)
-        except UnreadableFile as error:
-            if " filters of split " not in error.message:
-                raise
-            computed = "--filter-graph complete" + ("" if graph is not None else " --graph GRAPH")
-            raise UnreadableFile(
-                error.message, hint=f"{error.hint}; or compute filters from the graph with {computed}"
-            ) from error
-    _tell_graph(loaded.model, asked, run)
+        asked = of_release(release, split, filter_graph, kind, graph, skip_unknown, loaded.vocabulary)
+    else:
+        asked = of_run(run, loaded)
+    splits = asked.splits or _splits_of(run)
+    asked_split = {"dev": "valid"}.get(asked.notes["split"], asked.notes["split"])
+    missing = None if splits is None else MissingLinks.of_split(splits, asked_split)
+    if missing is not None:
+        use_graph(loaded.model, missing.known)
     if limit is not None:
         asked = _limited(asked, limit, seed)
     path = out if out is not None else _own_place(run, asked)
     if path is not None:
         check_target(path)
+    if query_set is None and release is None:
+        asked = _with_hidden_facts(asked, loaded.model, missing, limit)
     protocol = protocol_named(
-        asked.protocol, filter_graph=asked.filter_graph or "complete", candidates=asked.candidates
+        asked.protocol,
+        filter_graph=asked.filter_graph or "complete",
+        candidates=asked.candidates,
+        missing=missing,
     )
     fingerprints = {"vocabulary": loaded.vocabulary.fingerprint, **asked.fingerprints}
     if "graph_fingerprint" in loaded.manifest:
@@ -210,26 +228,46 @@ def _limited(asked: EvaluationQueries, limit: int, seed: int) -> EvaluationQueri
     return replace(asked, queries=taken, name=f"{asked.name}-limit{limit}", notes=notes)
 
 
-def _tell_graph(model: QueryModel, asked: EvaluationQueries, run: Path) -> None:
-    """Tell a model that uses it which triples are known when the questions are asked: those of the splits before."""
+def _splits_of(run: Path) -> Splits | None:
+    """The graph that a run was trained on; None if it is unknown or gone."""
     from biqe.cli._evaluation_queries import graph_of
     from biqe.graph import folder as graph_folder
-    from biqe.graph.knowledge_graph import Graph
-    from biqe.graph.triples import union
-    from biqe.models._contract import UsesGraph, use_graph
 
-    if not isinstance(model, UsesGraph):
-        return
-    splits = asked.splits
-    if splits is None:
-        folder = graph_of(run)
-        splits = graph_folder.load(folder) if folder is not None else None
-    if splits is None:
-        return
-    known = splits["train"]
-    if asked.notes.get("split") == "test":
-        known = Graph(splits.vocabulary, union(splits.train, splits.valid))
-    use_graph(model, known)
+    folder = graph_of(run)
+    return graph_folder.load(folder) if folder is not None else None
+
+
+def _with_hidden_facts(
+    asked: EvaluationQueries, model: QueryModel, missing: MissingLinks | None, limit: int | None
+) -> EvaluationQueries:
+    """A run's own questions, with what only they have: how single held-out facts are found, and held-out questions of
+    each shape, by which ``biqe train`` chose how to answer."""
+    from copy import copy
+    from dataclasses import asdict, replace
+
+    from biqe.errors import EmptyResult
+    from biqe.evaluate import loop
+    from biqe.evaluate.hidden_facts import hidden_facts
+    from biqe.evaluate.scoring import sample
+
+    assert asked.splits is not None
+    notes: dict[str, Any] = {**asked.notes, "held_out_shapes": {}}
+    if (found := hidden_facts(model, asked.splits)) is not None:
+        notes["hidden_facts"] = asdict(found)
+    for shape, (queries, protocol) in asked.by_shape.items():
+        protocol = copy(protocol)
+        protocol.missing = missing
+        try:
+            questions = queries if limit is None else sample(queries, limit)
+            report = loop.evaluate(model, questions, protocol, bootstrap=0)
+        except EmptyResult:  # a shape that the model does not read
+            continue
+        notes["held_out_shapes"][shape] = {
+            "questions": report.counts["ranked_queries"],
+            "metrics": report.metrics["realistic"],
+            "by_missing": {number: part.metrics["realistic"] for number, part in report.by_missing.items()},
+        }
+    return replace(asked, notes=notes)
 
 
 def _training_of(run: Path) -> dict[str, Any] | None:

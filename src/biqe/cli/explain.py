@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from biqe.answer.config import MODES
 from biqe.cli._console import err
 from biqe.cli._options import GraphFolder, Known, Target, Top, query_text
 from biqe.errors import EmptyResult, InvalidOption, UnsupportedQuery
-from biqe.predict.config import TOP
+from biqe.predict.config import MODES, TOP
 
 if TYPE_CHECKING:
     from biqe.answer.answers import Answers, Row
@@ -33,8 +32,11 @@ def explain(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     views: Annotated[
-        str, typer.Option(help="What to show: any of witness, attention, counterfactual, separated by commas.")
-    ] = "witness,attention,counterfactual",
+        str,
+        typer.Option(
+            help="What to show beside the reasons: any of witness, attention, counterfactual, separated by commas."
+        ),
+    ] = "witness",
     mode: Annotated[str, typer.Option(help="Rows that are numbered: both, known or predicted.")] = MODES[0],
     top: Top = TOP,
     model: Annotated[
@@ -45,9 +47,11 @@ def explain(
 ) -> None:
     """Explain why one row is an answer: in words, as JSON, or as a picture.
 
-    Three views. Witness: the stored facts and the missing links that together make the row. Attention: where the
-    model looked in the question. Counterfactual: what becomes of the row when a pattern of the question is dropped,
-    or a stored fact is withheld. Rows are numbered as 'biqe ask' lists them with the same --mode and --top.
+    First a sentence, then the stored facts and the missing links that together make the row (the witness), and for
+    each missing link what speaks for it and against it: rules with their record on this graph, how the kinds of its
+    ends fit, and what else was considered. Two views of a model that reads the whole question are made on request, with
+    --views witness,attention,counterfactual: where it looked, and what becomes of the row when a pattern is dropped or
+    a stored fact withheld. Rows are numbered as 'biqe ask' lists them with the same --mode and --top.
 
         biqe explain atlas 'SELECT ?city WHERE { ?city :located_on :Rhine }' \\
             --mode predicted --row 1

@@ -1,192 +1,24 @@
-"""``biqe import``, ``biqe stats`` and ``biqe find``: files into a graph folder, and a look at what it holds."""
+"""``biqe stats``, ``biqe schema`` and ``biqe find``: a look at what a graph holds."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from biqe.cli._options import Graph, Json, graph_place
-from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from biqe.graph.importer import Imported
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from biqe.graph.knowledge_graph import Graph as KnowledgeGraph
     from biqe.graph.statistics import Statistics
-    from biqe.graph.vocabulary import Names
+    from biqe.graph.vocabulary import Names, Vocabulary
 
 _BAR = 30
-_DEFAULT_SPLIT = "0.05,0.05"
-
-
-def import_graph(
-    inputs: Annotated[
-        list[Path],
-        typer.Argument(metavar="FOLDER_OR_FILE...", help="Files of triples, or folders of them.", show_default=False),
-    ],
-    out: Annotated[Path, typer.Option("--out", help="Graph folder to write.", show_default=False)],
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            help="Format of all files, whatever their extensions: tsv, csv, ntriples, nquads, turtle, trig, rdfxml or "
-            "parquet.",
-            show_default=False,
-        ),
-    ] = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            "--labels",
-            help="TSV file of names, labels and, optionally, descriptions. Overrides labels.tsv.",
-            show_default=False,
-        ),
-    ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            "--split",
-            help=f"Shares of valid and test, or none. Default: the splits of the input, or else {_DEFAULT_SPLIT}.",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed splits the same graph the same way.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace a graph that is already there.")] = False,
-    skip_bad: Annotated[
-        bool,
-        typer.Option(
-            "--skip-bad",
-            help="Leave out lines of TSV, CSV, N-Triples and N-Quads that cannot be read, and report them.",
-        ),
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Read graph files into a graph folder, which the other commands take.
-
-    The format of a file is known from its extension, which may be followed by .gz: .tsv .txt .csv .nt .nq .ttl .trig
-    .rdf .parquet. A folder with train, valid and test files keeps these splits; other files in it are ignored and
-    listed. Any other input is split at random into 90 % train, 5 % valid and 5 % test, with every entity and relation
-    kept in train.
-
-        biqe import FB15k-237/ --out kg/fb15k237
-        biqe import facts.nt.gz more.ttl --out kg/facts --split 0.1,0.1 --seed 7
-        biqe import triples.txt --format csv --labels names.tsv --out kg/mine
-
-    TSV and CSV have the columns subject, relation, object; a header with words such as head,relation,tail or
-    Subject,Property,Value (also h,r,t and s,p,o) may give them in another order. Lines that start with # are comments.
-    Literals stay out of the graph and are counted, in TSV those written as "Rhein"@de or "42"^^<type>; a plain "Rhine"
-    in TSV is a name with its quotation marks. Labels of entities come from rdfs:label, and from a labels.tsv beside the
-    files. A file may be a pipe, or - for standard input, with --format; Parquet and RDF/XML must be files.
-    """
-    from biqe.cli._console import print_json, progress
-    from biqe.graph.files import find_sources
-    from biqe.graph.importer import import_files
-
-    size = find_sources(inputs, format=format, labels=labels).size
-    with progress("bytes read", total=size) as advance:
-        imported = import_files(
-            inputs,
-            out,
-            format=format,
-            labels=labels,
-            shares=_shares(split),
-            asked_to_split=split is not None,
-            seed=seed,
-            force=force,
-            skip_bad=skip_bad,
-            advance=advance,
-        )
-    if json:
-        print_json({"folder": str(out), **{key: value for key, value in imported.manifest.items() if key != "files"}})
-    else:
-        _show_import(out, imported)
-
-
-def _shares(text: str | None) -> tuple[float, float] | None:
-    """Shares of valid and test; None for ``none``."""
-    if text is None:
-        text = _DEFAULT_SPLIT
-    if text.strip().lower() == "none":
-        return None
-    try:
-        valid, test = (float(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidOption(
-            f"--split must be two shares or none. Got {text!r}", hint=f"for example: --split {_DEFAULT_SPLIT}"
-        ) from None
-    if not (valid >= 0 and test >= 0 and valid + test < 1):
-        raise InvalidOption(f"the shares of valid and test must be 0 or more and sum to less than 1. Got {text!r}")
-    return valid, test
-
-
-def _show_import(out_folder: Path, imported: Imported) -> None:
-    from biqe.cli._console import err, out
-
-    manifest = imported.manifest
-    counts: dict[str, Any] = manifest["source"]["counts"]
-    triples: dict[str, int] = manifest["triples"]
-    # As biqe stats counts them: a triple that several of the given splits hold is one.
-    total = len(imported.splits["complete"].triples) if imported.how_split == "given" else sum(triples.values())
-    out.print(
-        f"{out_folder}: {manifest['entities']:,} entities, {manifest['relations']:,} relations, {total:,} triples"
-    )
-    how = {
-        "given": "as the files give them",
-        "random": "drawn at random; --split none keeps all in train",
-        "none": "everything in train",
-    }[imported.how_split]
-    out.print(f"  splits      {', '.join(f'{name} {count:,}' for name, count in triples.items())}")
-    out.print(f"              {how}")
-    if manifest["labels"]:
-        out.print(f"  labels      {manifest['labels']:,}")
-    for key, what in (
-        ("duplicates", "repeated triples, kept once"),
-        ("literals", "statements with a literal, left out"),
-        ("nested", "statements about statements, left out"),
-        ("named_graph", "statements from named graphs; the graph names are dropped"),
-        ("comments", "comment lines"),
-        ("labels_unused", "labels of names that are no entity"),
-        ("bad_lines", "lines that cannot be read, left out"),
-    ):
-        if counts[key]:
-            out.print(f"  {counts[key]:>10,}  {what}")
-    for message in counts["bad_line_messages"]:
-        err.print(f"skipped: {message}", soft_wrap=True)
-    if counts["bad_lines"] > len(counts["bad_line_messages"]):
-        err.print(f"skipped: {counts['bad_lines'] - len(counts['bad_line_messages']):,} more")
-    for header in counts["headers"]:
-        out.print(f"  header line of {header}", soft_wrap=True)
-    if counts["ignored_columns"]:
-        out.print(f"  ignored columns: {', '.join(counts['ignored_columns'])}")
-    if counts["ignored_files"]:
-        out.print(f"  ignored files: {_listed(counts['ignored_files'])}")
-    default = manifest["prefixes"].get("")
-    if default:
-        out.print(f"  in queries, :Name stands for <{default}Name>", soft_wrap=True)
-    for name in ("valid", "test"):
-        if imported.how_split != "none" and not triples[name]:
-            err.print(f"note: the {name} split is empty")
-    from biqe.graph.statistics import unseen_entities
-    from biqe.graph.triples import contains
-
-    splits = imported.splits
-    unseen = {name: len(unseen_entities(splits, name)) for name in ("valid", "test")}
-    if any(unseen.values()):
-        shown = ", ".join(f"{count:,} of {name}" for name, count in unseen.items())
-        err.print(f"note: entities without a triple in train: {shown}; they are kept")
-    if imported.how_split == "given":
-        repeated = {name: int(contains(splits.train, splits[name].triples).sum()) for name in ("valid", "test")}
-        if any(repeated.values()):
-            shown = ", ".join(f"{count:,} of {name}" for name, count in repeated.items())
-            err.print(f"note: triples that train holds, too: {shown}; mining queries needs splits that do not overlap")
-
-
-def _listed(names: list[str], most: int = 8) -> str:
-    """The first few names, and how many more there are."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def stats(graph: Graph, json: Json = False) -> None:
@@ -261,6 +93,121 @@ def _short(name: str, width: int = 38) -> str:
     return name if len(name) <= width else "..." + name[-(width - 3) :]
 
 
+def schema(graph: Graph, json: Json = False) -> None:
+    """List the relations of a graph: how many triples each has, and which kinds of entities it joins.
+
+        biqe schema atlas
+        biqe schema runs/mine --json
+
+    The kind of an entity is what its rdf:type (or type, or a) says; beside it stands how many subjects or objects of
+    the relation are of this kind. Where a graph has no types, an example stands there. All splits are counted. The
+    first column can be pasted into a query.
+    """
+    from biqe.cli._console import print_json
+    from biqe.graph import folder
+
+    place = graph_place(graph)
+    whole, prefixes = folder.load(place)["complete"], folder.load_manifest(place)["prefixes"]
+    if json:
+        print_json({"folder": graph, "relations": _schema_rows(whole, prefixes)})
+    else:
+        show_schema(graph, whole, prefixes)
+
+
+def show_schema(name: str, graph: KnowledgeGraph, prefixes: Mapping[str, str]) -> None:
+    """Print the table of relations that ``biqe schema`` prints."""
+    from biqe.cli._console import listed, out, table
+
+    def shown(end: Mapping[str, Any]) -> str:
+        kinds = [f"{_label(graph.vocabulary, kind)} {count:,}" for kind, count in end["kinds"].items()]
+        if not kinds:
+            return f"{end['entities']:,}, such as {_label(graph.vocabulary, end['example'])}"
+        return listed(kinds, most=3)
+
+    rows = _schema_rows(graph, prefixes)
+    out.print(f"{name}: {len(rows):,} relations\n")
+    table(
+        ["relation", "triples", "subjects", "objects"],
+        [[row["query"], row["triples"], shown(row["subjects"]), shown(row["objects"])] for row in rows],
+        left=(0, 2, 3),
+    )
+
+
+def _schema_rows(graph: KnowledgeGraph, prefixes: Mapping[str, str]) -> list[dict[str, Any]]:
+    entities, relations = graph.vocabulary.entities, graph.vocabulary.relations
+
+    def end(found: End) -> dict[str, Any]:
+        kinds = {entities[kind]: count for kind, count in found.kinds}
+        return {"entities": found.entities, "kinds": kinds, "example": entities[found.example]}
+
+    return [
+        {
+            "relation": relations[ends.relation],
+            "query": _in_query(relations, ends.relation, prefixes),
+            "triples": ends.triples,
+            "subjects": end(ends.subjects),
+            "objects": end(ends.objects),
+        }
+        for ends in relation_ends(graph)
+    ]
+
+
+class End(NamedTuple):
+    """The entities at one end of a relation."""
+
+    entities: int
+    kinds: list[tuple[int, int]]
+    """Each kind with how many of the entities are of it, most frequent first; empty in a graph without types."""
+    example: int
+    """The entity with most triples of the relation."""
+
+
+class Ends(NamedTuple):
+    """A relation, and what it joins."""
+
+    relation: int
+    triples: int
+    subjects: End
+    objects: End
+
+
+def relation_ends(graph: KnowledgeGraph) -> list[Ends]:
+    """All relations that have triples, most frequent first."""
+    import numpy as np
+
+    from biqe.query.bind import RDF_TYPE, relation_called
+    from biqe.query.bound import members
+
+    index = graph.index
+    type_ = relation_called(RDF_TYPE, graph.vocabulary)
+    first, last = (0, 0) if type_ is None else index.relation_offsets[type_ : type_ + 2]
+    typed, kinds = index.relation_subjects[first:last], index.relation_objects[first:last]
+    kind_offsets = np.searchsorted(typed, np.arange(graph.entity_count + 1))
+
+    def end(ids: NDArray[np.int32]) -> End:
+        entities, counts = np.unique(ids, return_counts=True)
+        found, numbers = np.unique(kinds[members(kind_offsets, entities)[1]], return_counts=True)
+        order = np.argsort(-numbers, kind="stable")
+        pairs = list(zip(found[order].tolist(), numbers[order].tolist(), strict=True))
+        return End(len(entities), pairs, int(entities[counts.argmax()]))
+
+    sizes = np.diff(index.relation_offsets)
+    wanted = [int(relation) for relation in np.argsort(-sizes, kind="stable") if sizes[relation]]
+    slices = {relation: slice(*index.relation_offsets[relation : relation + 2]) for relation in wanted}
+    return [
+        Ends(relation, int(sizes[relation]), end(index.relation_subjects[rows]), end(index.relation_objects[rows]))
+        for relation, rows in slices.items()
+    ]
+
+
+def _label(vocabulary: Vocabulary, name: str) -> str:
+    """What people call an entity: its label, else the end of its name."""
+    from biqe.query.nearest import local_part
+
+    entity = vocabulary.entities.find(name)
+    return vocabulary.labels.get(entity, local_part(name)) if entity is not None else name
+
+
 def find(
     graph: Graph,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Part of a name or label.", show_default=False)],
@@ -313,7 +260,7 @@ def find(
 
 def _in_query(names: Names, id_: int, prefixes: Mapping[str, str]) -> str:
     """A name as it can be written in a query. An underscore stands for a blank, unless there is such a name, too."""
-    from biqe.query.names import abbreviated
+    from biqe.query.scan import abbreviated
 
     name = names[id_]
     joined = name.replace(" ", "_")

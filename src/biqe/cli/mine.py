@@ -29,6 +29,9 @@ def mine(
     eval_passes: Annotated[
         int, typer.Option(help="How often walks of valid and test are combined into DAGs, at most.")
     ] = _DEFAULT.eval_passes,
+    depths: Annotated[
+        str, typer.Option(help="distinct: one unknown a depth of a DAG, as in the paper; others are given. any: all.")
+    ] = _DEFAULT.depths,
     equal_branches: Annotated[
         bool, typer.Option(help="Keep DAGs with two equal branches, as the authors' release does.")
     ] = _DEFAULT.equal_branches,
@@ -66,6 +69,7 @@ def mine(
         eval_paths=eval_paths,
         eval_dags=eval_dags,
         eval_passes=eval_passes,
+        depths=depths,
         equal_branches=equal_branches,
         at_ends=at_ends,
         train_filters=train_filters,

@@ -72,7 +72,7 @@ def reproduce(
     from biqe.reproduce import tables
     from biqe.reproduce.result import read_all
     from biqe.reproduce.runner import run_table
-    from biqe.reproduce.steps import Places
+    from biqe.reproduce.work import Places
 
     places = Places(work, results, data)
     watcher = _Watcher(err, quiet=json)
@@ -172,8 +172,9 @@ def _show_plan(listed: list[Job], results: Path, *, as_json: bool) -> None:
         [item["job"], item["benchmark"], item["budget"] or "-", "done" if item["done"] else "to do"] for item in plan
     ]
     table(["job", "benchmark", "budget", "state"], rows, left=(0, 1, 2, 3))
-    # Jobs that share a training run pay for it once.
-    runs = {job.run_name: float(job.train.get("minutes") or 0.0) for job in listed if job.trains}
+    # Jobs that share a training run pay for it once; so do those whose models begin with the same one.
+    all_jobs = [one for job in listed for one in (job, job.before) if one is not None and one.trains]
+    runs = {job.run_name: float(job.train.get("minutes") or 0.0) for job in all_jobs}
     jobs, trainings = (
         f"{count} {word}{'' if count == 1 else 's'}" for count, word in ((len(plan), "job"), (len(runs), "training"))
     )

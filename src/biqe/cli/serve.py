@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from biqe.cli._options import GraphFolder, Known, Target
+
 if TYPE_CHECKING:
     from biqe.knowledge_base import KnowledgeBase
     from biqe.serve.config import ServeConfig
@@ -17,9 +19,7 @@ if TYPE_CHECKING:
 
 
 def serve(
-    target: Annotated[
-        str, typer.Argument(metavar="RUN|atlas", help="atlas, or a run, model or graph folder.", show_default=False)
-    ],
+    target: Target,
     host: Annotated[
         str, typer.Option(help="Address to listen on; beyond this machine with --token-file.")
     ] = "127.0.0.1",
@@ -39,19 +39,11 @@ def serve(
     cors: Annotated[
         list[str] | None, typer.Option(help="Another site whose pages may ask; * for all.", show_default=False)
     ] = None,
-    graph: Annotated[
-        Path | None, typer.Option(help="Graph folder to use, where a run's own was moved.", show_default=False)
-    ] = None,
-    known: Annotated[
-        str | None,
-        typer.Option(help="What counts as known: complete or train. Default: as the graph says.", show_default=False),
-    ] = None,
+    graph: GraphFolder = None,
+    known: Known = None,
     seconds: Annotated[float, typer.Option(help="Time limit of one request.")] = 30.0,
     max_rows: Annotated[int, typer.Option(help="Maximum number of rows of one answer.")] = 10_000,
     queue: Annotated[int, typer.Option(help="Requests that may wait; further ones get 503.")] = 128,
-    batching: Annotated[
-        bool, typer.Option("--batching/--no-batching", help="Let requests share calls of the model.")
-    ] = True,
     telemetry: Annotated[bool, typer.Option("--telemetry", help="Send traces by OpenTelemetry.")] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Open everything, print what would be served, write nothing, and stop.")
@@ -76,12 +68,11 @@ def serve(
     SERVICE <urn:biqe:predict> { ... } in the query; see docs/serve/endpoint.md.
     """
     from biqe.errors import InvalidOption
-    from biqe.serve.config import Limits, ServeConfig
+    from biqe.serve.config import EngineConfig, Limits, ServeConfig
     from biqe.serve.start import refuse_without_extra
 
     if as_json and not check:
         raise InvalidOption("--json goes with --check: a server that runs has no document to print")
-    limits = Limits(rows=max_rows, seconds=seconds)
     config = ServeConfig(
         host=host,
         port=port,
@@ -91,11 +82,12 @@ def serve(
         read_only=read_only,
         cors=tuple(cors or ()),
         mode=mode,
-        limits=limits,
+        limits=Limits(rows=max_rows),
+        engine=EngineConfig(queue=queue, seconds=seconds),
         telemetry=telemetry,
     )
     refuse_without_extra()
-    _start(target, graph, known, live, config, queue, batching, check, as_json)
+    _start(target, graph, known, live, config, check, as_json)
 
 
 def _start(
@@ -104,33 +96,30 @@ def _start(
     known: str | None,
     live: Path | None,
     config: ServeConfig,
-    queue: int,
-    batching: bool,
     check: bool,
     as_json: bool,
 ) -> None:
     from biqe.knowledge_base import open as open_knowledge_base
-    from biqe.serve.engine import EngineConfig
     from biqe.serve.guard import Tokens, is_world_readable
     from biqe.serve.start import check_live, open_live
     from biqe.serve.start import serve as serve_now
+    from biqe.serve.workers import listen
 
     if config.token_file is not None:
         Tokens.of_file(config.token_file)
         if is_world_readable(config.token_file):
             print(f"warning: every user of this machine can read {config.token_file}", file=sys.stderr)
-    engine = EngineConfig(queue=queue, seconds=config.limits.seconds, batching=batching)
     kb = open_knowledge_base(target, graph=graph, known=known)
     if check:
         if kb.model_folder is not None:
             _ = kb.predictor  # raises if the model cannot be loaded
+        listen(config.host, 0).close()  # any port: a server may be running on this one
         check_live(kb, live, read_only=config.read_only)
         _print_check(kb, config, as_json)
         return
     serve_now(
         kb,
         config,
-        engine,
         lambda: open_live(kb, live, read_only=config.read_only),
         announce=lambda address, changes: _announce(kb, config, address, changes),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,6 +95,14 @@ def train(
         bool,
         typer.Option("--online/--fixed", help="Mine new paths and DAGs for each epoch, or train on those of --set."),
     ] = True,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="Settings by name: paper is BiQE as published, sized for two cores (4 layers, width 256); paper-base "
+            "has BERT-base's size (12, 768). Options that you give yourself override it.",
+            show_default=False,
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(help="Model to train; 'biqe models' lists them. Default: hybrid.", show_default=False),
@@ -118,7 +127,7 @@ def train(
     Examples:
 
         biqe train kg/mine --minutes 30 --out runs/mine
-        biqe train kg/g --set sets/cq --positions paper --out runs/paper
+        biqe train kg/g --preset paper --out runs/paper
         biqe train kg/fb15k237 --model query2box --set fb15k237-q2b --out runs/q2b
         biqe train kg/g --epochs 5 -O dropout=0.2 --out runs/short
         biqe train kg/large --softmax sampled --negatives 8192 --out runs/large
@@ -135,7 +144,8 @@ def train(
     validated, and the last weights are kept.
     """
     from biqe.cli._console import err, print_json
-    from biqe.train import session
+    from biqe.train import presets, session
+    from biqe.train.adapt import adapted
     from biqe.train.ranks import is_first
 
     _check_options(context, graph, graph_folder, out, set_, data, resume)
@@ -144,7 +154,7 @@ def train(
     def note(text: str) -> None:
         err.print(f"note: {text}", soft_wrap=True)
 
-    with _Display(err, quiet=json) if is_first() else _Silent() as display:
+    with _Display(err, quiet=json) if is_first() else _Silent() as display, ExitStack() as stack:
         if resume is not None:
             folder = resume
             result = session.resume(resume, listener=display, note=note)
@@ -152,6 +162,9 @@ def train(
             assert graph is not None and out is not None
             folder, origin = out, None
             of_model = {"positions": positions, "width": width, "layers": layers}
+            chosen = presets.chosen(preset, model, continued=continue_ is not None)
+            if chosen is not None:
+                model = chosen.model
             if continue_ is not None:
                 from biqe.cli._continue_run import origin_of
 
@@ -170,7 +183,12 @@ def train(
                 links_minutes=links_minutes,
                 shard_entities=shard_entities or None,
             )
-            train_options = {"seed": seed, "online": online, "threads": threads, **train_options}
+            general = {"seed": seed, "online": online, "threads": threads}
+            if chosen is not None:
+                if "--online/--fixed" not in given_options(context):
+                    del general["online"]
+                general, model_options = {**chosen.train, **general}, {**chosen.model_config, **model_options}
+            train_options = {**general, **train_options}
             if "minutes" not in train_options and "epochs" not in train_options:
                 train_options["minutes"] = DEFAULT_MINUTES
             if origin is None and start_from is None:
@@ -178,6 +196,9 @@ def train(
                 given = train_options.get("links_minutes")
                 model, train_options["links_minutes"] = session.choose(named, graph, length, given)
             if origin is None:
+                if chosen is None:
+                    own_options, own_settings = adapted(model, session.triples_of(graph), train_options.get("minutes"))
+                    model_options, train_options = {**own_options, **model_options}, {**own_settings, **train_options}
                 config = session.settings(model, **train_options)
             else:
                 from biqe.cli._continue_run import as_graph_folder
@@ -185,6 +206,9 @@ def train(
                 _, kept, config = session.settings_of(origin, **train_options)
                 model_options = {**kept, **model_options}
                 graph = as_graph_folder(graph, folder)
+            if chosen is not None and not config.online and set_ is None:
+                set_ = str(stack.enter_context(presets.mined_once(graph, folder, config.seed)))
+                note(f"a set of queries was mined to train on: {set_}")
             if config.shard_entities and os.environ.get("WORLD_SIZE", "1") == "1":
                 err.print(
                     "warning: --shard-entities has no effect on one process; "
@@ -201,6 +225,7 @@ def train(
                 model_options=model_options,
                 start_from=start_from,
                 continues=origin,
+                preset=preset,
                 listener=display,
                 note=note,
             )
@@ -263,10 +288,8 @@ def _show_result(folder: Path, result: Result) -> None:
     )
     if result.weighed is not None:
         stdout.print(result.weighed.sentence(), soft_wrap=True)
-        for name, figures in result.weighed.figures.items():
-            metric, value = next(iter(figures.items()))
-            mark = " (chosen)" if name == result.weighed.chosen else ""
-            stdout.print(f"  {metric.upper()} {value:.4f} by {name}{mark}", soft_wrap=True)
+        for line in result.weighed.lines():
+            stdout.print(line, soft_wrap=True)
     if result.reason == "interrupted":
         stdout.print(f"go on with: biqe train --resume {folder}", soft_wrap=True)
     else:

@@ -7,12 +7,13 @@ protocol.py       what a protocol is
 protocols.py      protocols cq and q2b, and the list of all
 bio.py            protocol bio: AUC and APR
 loop.py           evaluate(): any protocol, and its report
+missing_links.py  how many links an answer needs that are not stored
+hidden_facts.py   how a run finds the facts that it held out of training
 report.py         the report: JSON on disk
-text_table.py     the report as a table in 80 columns
+text_table.py     text tables in 80 columns, and the report as one
 one_at_a_time.py  predicting one target after the other (paper, section "Analysis")
 attention.py      what masks attend to (paper, section "Analysis")
 tuples.py         ranks of whole rows: all targets right at once
-reliability.py    expected calibration error and reliability diagrams
 timing.py         milliseconds a query
 machine.py        the machine that figures were made on
 pictures.py       what all pictures share: matplotlib, colours, files

@@ -33,11 +33,9 @@ from biqe.evaluate.report import plain
 from biqe.evaluate.scoring import Progress, Skipped, at_rest, batches, by_reason, nothing_ranked, supported
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models._contract import trace
-from biqe.query.bound import TARGET, BoundQuery
+from biqe.query.bound import TARGET, BoundQuery, QuerySet
 from biqe.query.dag import analyse
-from biqe.query.queryset import QuerySet
-from biqe.query.token_table import TokenTable
-from biqe.query.tokens import MASK, RELATION, tokens
+from biqe.query.tokens import TokenTable, tokens
 
 if TYPE_CHECKING:
     from biqe.models._contract import QueryModel, Trace
@@ -209,7 +207,7 @@ def query_attention(
     found = tokens(query)
     names = _variable_names(query)
     words = [
-        names[element] if kind == MASK else (_relation if kind == RELATION else _entity)(id_, vocabulary)
+        names[element] if kind == "mask" else (_relation if kind == "relation" else _entity)(id_, vocabulary)
         for kind, id_, element in zip(found.kinds, found.ids, found.elements, strict=True)
     ]
     nodes = sorted(query.targets)

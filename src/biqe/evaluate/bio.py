@@ -29,10 +29,11 @@ from numpy.typing import NDArray
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import EmptyResult, InvalidOption
 from biqe.evaluate.metrics import drawn_times, percentile_ends
+from biqe.evaluate.missing_links import MissingLinks, strata
 from biqe.evaluate.protocol import Bootstrap, Figures, Protocol, Summary, mean_of_shapes
 from biqe.evaluate.ranks import TIE_RULES
 from biqe.evaluate.scoring import Skipped, check_ids, check_numbers, supported_questions
-from biqe.query.queryset import AnswerSets, members
+from biqe.query.bound import AnswerSets, members
 
 if TYPE_CHECKING:
     from biqe.models._contract import QueryModel
@@ -64,6 +65,9 @@ class Bio(Protocol[ShapedQueries, AnswerScores]):
     """
 
     name, headline, ranked, reads, filter_graph = "bio", "auc", "negatives", ShapedQueries, "none"
+
+    def __init__(self, *, missing: MissingLinks | None = None) -> None:
+        self.missing = missing
 
     def select(
         self, model: QueryModel, queries: ShapedQueries, *, strict: bool = False
@@ -121,8 +125,20 @@ class Bio(Protocol[ShapedQueries, AnswerScores]):
                 "ranked_targets": sum(part.targets for part in by_shape.values()),
             },
             by_shape=by_shape,
+            by_missing=self._by_missing(queries, asked, pairs["random"], bootstrap),
             mean_over=tuple(by_shape),
         )
+
+    def _by_missing(
+        self, queries: ShapedQueries, asked: NDArray[np.int64], pairs: PairScores, bootstrap: Bootstrap
+    ) -> dict[str, Summary]:
+        """AUC and APR against random negatives, over the questions of all types together."""
+        if self.missing is None:
+            return {}
+        truth = true_answers(queries)[asked].astype(np.int32)
+        numbers = self.missing.of_answers(queries.take(asked), AnswerSets(np.arange(len(asked) + 1), truth))
+        groups = {name: (pairs.take(asked[members]), None) for name, members in strata(numbers)}
+        return compare_types(groups, bootstrap)[0] if groups else {}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from biqe.evaluate.protocol import Bootstrap, Protocol
 from biqe.evaluate.protocols import Cq
 from biqe.evaluate.report import Report
 from biqe.evaluate.scoring import Progress, Skipped, at_rest, nothing_ranked, score_batches
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import QuerySet
 
 if TYPE_CHECKING:
     from biqe.models._contract import QueryModel

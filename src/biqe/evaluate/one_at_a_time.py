@@ -34,8 +34,8 @@ from biqe.evaluate.scoring import (
     nothing_ranked,
     supported,
 )
+from biqe.query.bound import AnswerSets, QuerySet
 from biqe.query.dag import analyse
-from biqe.query.queryset import AnswerSets, QuerySet
 
 if TYPE_CHECKING:
     from biqe.models._contract import QueryModel

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.evaluate.metrics import percentile_ends
+from biqe.evaluate.missing_links import MissingLinks
 from biqe.evaluate.ranks import TIE_RULES
 from biqe.evaluate.scoring import Skipped
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import QuerySet
 
 if TYPE_CHECKING:
     from biqe.models._contract import QueryModel
@@ -83,6 +84,7 @@ class Figures:
     by_kind: dict[str, Summary] = field(default_factory=dict)
     by_targets: dict[str, Summary] = field(default_factory=dict)
     by_shape: dict[str, Summary] = field(default_factory=dict)
+    by_missing: dict[str, Summary] = field(default_factory=dict)
     mean_over: tuple[str, ...] = ()
 
 
@@ -100,6 +102,8 @@ class Protocol(ABC, Generic[Asked, Measurement]):
     """What the table counts: targets, answers or negatives."""
     filter_graph: str
     """Where the other true values of a target come from, as the report says it."""
+    missing: MissingLinks | None = None
+    """Where given, figures are told also by the number of missing links that an answer needs."""
 
     @abstractmethod
     def select(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +13,11 @@ from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import EmptyResult, InvalidOption
 from biqe.evaluate.bio import Bio
 from biqe.evaluate.metrics import METRICS, bootstrap, contributions, drawn_sums, percentile_ends
+from biqe.evaluate.missing_links import MissingLinks, strata
 from biqe.evaluate.protocol import Bootstrap, Figures, Protocol, Summary, mean_of_shapes
 from biqe.evaluate.ranks import TIE_RULES, Ranks, rank_answers, rank_targets
 from biqe.evaluate.scoring import Skipped, by_reason, check_ids, filters_of, supported, supported_questions
-from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet
+from biqe.query.bound import KINDS, ROLES, AnswerSets, QuerySet
 
 if TYPE_CHECKING:
     from biqe.models._contract import QueryModel
@@ -58,8 +59,9 @@ class Cq(Protocol[QuerySet, RankedTargets]):
 
     name, headline, ranked, reads = "cq", "mrr", "targets", QuerySet
 
-    def __init__(self, filter_graph: str = "complete") -> None:
+    def __init__(self, filter_graph: str = "complete", *, missing: MissingLinks | None = None) -> None:
         self.filter_graph = filter_graph
+        self.missing = missing
 
     def select(
         self, model: QueryModel, queries: QuerySet, *, strict: bool = False
@@ -97,7 +99,8 @@ class Cq(Protocol[QuerySet, RankedTargets]):
             "ranked_targets": len(ranked.targets),
             "targets_without_gold": targets - len(ranked.targets),
         }
-        return average_targets(ranked.ranks, query, roles, queries.kinds[query], bootstrap, counts)
+        numbers = None if self.missing is None else self.missing.of_targets(queries, ranked.targets)
+        return average_targets(ranked.ranks, query, roles, queries.kinds[query], bootstrap, counts, numbers)
 
 
 def average_targets(
@@ -107,9 +110,10 @@ def average_targets(
     kinds: NDArray[np.integer],
     options: Bootstrap,
     counts: dict[str, int] | None = None,
+    missing: NDArray[np.int64] | None = None,
 ) -> Figures:
     """Figures of protocol ``cq`` from ranks, which have one entry a target: the number of its query, its role code
-    (see ROLES) and its query's kind code (see KINDS)."""
+    (see ROLES), its query's kind code (see KINDS) and, where they were counted, the missing links that it needs."""
     _, query = np.unique(query, return_inverse=True)
     sizes = np.bincount(query)  # (Q,) ranked targets of each query
     # Groups of targets by family and name, each a mask over the targets.
@@ -118,6 +122,7 @@ def average_targets(
         "position": {ROLES[code]: roles == code for code in np.unique(roles).tolist()},
         "kind": {KINDS[code]: kinds == code for code in np.unique(kinds).tolist()},
         "targets": {str(size): sizes[query] == size for size in np.unique(sizes).tolist()},
+        "missing": {} if missing is None else dict(strata(missing)),
     }
     groups = {f"{family}/{name}": mask for family, of in families.items() for name, mask in of.items()}
     by_rule = {rule: contributions(ranks.by(rule)) for rule in TIE_RULES}  # (V, metrics)
@@ -148,6 +153,7 @@ def average_targets(
         by_position=family("position"),
         by_kind=family("kind"),
         by_targets=family("targets"),
+        by_missing=family("missing"),
     )
 
 
@@ -170,6 +176,25 @@ class QuestionMeans:
     """By tie rule, (questions, metrics) in the order of METRICS."""
     candidates: int
     """Entities that may be ranked."""
+    by_missing: dict[str, GroupMeans] = field(default_factory=dict)
+    """The same over the hard answers alone that need so many missing links."""
+
+
+@dataclass(frozen=True)
+class GroupMeans:
+    """Metrics of some questions, each the mean over some of its hard answers."""
+
+    by_rule: dict[str, NDArray[np.float64]]
+    """By tie rule, (questions, metrics) in the order of METRICS."""
+    answers: int
+
+    @classmethod
+    def of(cls, ranked: RankedAnswers, chosen: NDArray[np.integer] | slice = slice(None)) -> GroupMeans:
+        """Over the chosen answers; the questions that have one are in ascending order."""
+        _, owner = np.unique(ranked.questions[chosen], return_inverse=True)
+        counts = np.bincount(owner)[:, None]
+        figures = {rule: contributions(ranked.ranks.by(rule)[chosen]) for rule in TIE_RULES}
+        return cls({rule: _per_query(own, owner, len(counts)) / counts for rule, own in figures.items()}, len(owner))
 
 
 class Query2Box(Protocol[ShapedQueries, QuestionMeans]):
@@ -189,8 +214,9 @@ class Query2Box(Protocol[ShapedQueries, QuestionMeans]):
 
     name, headline, ranked, reads, filter_graph = "q2b", "hits@3", "answers", ShapedQueries, "answers"
 
-    def __init__(self, candidates: NDArray[np.integer] | None = None) -> None:
+    def __init__(self, candidates: NDArray[np.integer] | None = None, *, missing: MissingLinks | None = None) -> None:
         self.candidates = candidates
+        self.missing = missing
 
     def select(
         self, model: QueryModel, queries: ShapedQueries, *, strict: bool = False
@@ -221,15 +247,16 @@ class Query2Box(Protocol[ShapedQueries, QuestionMeans]):
     ) -> QuestionMeans:
         """Means over the hard answers of each question: their ranks need not be kept, of which there are millions."""
         ranked = self.rank(queries, numbers, scores)
-        questions, owner = np.unique(ranked.questions, return_inverse=True)
-        counts = np.bincount(owner)[:, None]
+        by_missing = {}
+        if self.missing is not None:
+            asked = queries.take(numbers)
+            found = self.missing.of_answers(asked, _answers(asked)[1])
+            by_missing = {name: GroupMeans.of(ranked, np.flatnonzero(members)) for name, members in strata(found)}
         return QuestionMeans(
-            questions,
-            {
-                rule: _per_query(contributions(ranked.ranks.by(rule)), owner, len(questions)) / counts
-                for rule in TIE_RULES
-            },
+            np.unique(ranked.questions),
+            GroupMeans.of(ranked).by_rule,
             scores.shape[1] if self.candidates is None else len(np.unique(self.candidates)),
+            by_missing,
         )
 
     def summarise(
@@ -261,7 +288,25 @@ class Query2Box(Protocol[ShapedQueries, QuestionMeans]):
             "candidates": measured[0].candidates,
         }
         overall = mean_of_shapes(by_shape, mean_over, drawn, bootstrap.level)
-        return Figures(overall, counts, by_shape=by_shape, mean_over=mean_over)
+        return Figures(
+            overall, counts, by_shape=by_shape, by_missing=_by_missing(measured, bootstrap), mean_over=mean_over
+        )
+
+
+def _by_missing(measured: Sequence[QuestionMeans], bootstrap: Bootstrap) -> dict[str, Summary]:
+    """Means over the questions of all shapes together; intervals draw questions."""
+    found = {}
+    for name in sorted({name for part in measured for name in part.by_missing}):
+        parts = [part.by_missing[name] for part in measured if name in part.by_missing]
+        figures = {rule: np.concatenate([part.by_rule[rule] for part in parts]) for rule in TIE_RULES}
+        means, questions = {rule: values.mean(axis=0) for rule, values in figures.items()}, len(figures["realistic"])
+        ends = None
+        if bootstrap.draws:
+            rng = np.random.default_rng(bootstrap.seed)
+            drawn = drawn_sums(figures["realistic"], draws=bootstrap.draws, rng=rng) / questions
+            ends = percentile_ends(drawn, means["realistic"], bootstrap.level)
+        found[name] = Summary.of(questions, sum(part.answers for part in parts), METRICS, means, ends)
+    return found
 
 
 def _per_query(values: NDArray[np.float64], query: NDArray[np.integer], queries: int) -> NDArray[np.float64]:
@@ -303,13 +348,17 @@ PROTOCOLS: dict[str, type[Protocol[Any, Any]]] = {protocol.name: protocol for pr
 
 
 def protocol_named(
-    name: str, *, filter_graph: str = "complete", candidates: NDArray[np.integer] | None = None
+    name: str,
+    *,
+    filter_graph: str = "complete",
+    candidates: NDArray[np.integer] | None = None,
+    missing: MissingLinks | None = None,
 ) -> Protocol[Any, Any]:
     """The protocol of this name; ``filter_graph`` is for ``cq`` and ``candidates`` for ``q2b`` alone."""
     if name == Cq.name:
-        return Cq(filter_graph)
+        return Cq(filter_graph, missing=missing)
     if name == Query2Box.name:
-        return Query2Box(candidates)
+        return Query2Box(candidates, missing=missing)
     if name == Bio.name:
-        return Bio()
+        return Bio(missing=missing)
     raise InvalidOption(f"protocol must be one of {', '.join(PROTOCOLS)}. Got {name!r}")

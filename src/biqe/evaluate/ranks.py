@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from biqe.errors import InvalidOption
 from biqe.evaluate.scoring import as_array, check_numbers
-from biqe.query.queryset import AnswerSets
+from biqe.query.bound import AnswerSets
 
 TIE_RULES = ("realistic", "optimistic", "pessimistic")
 

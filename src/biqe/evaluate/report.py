@@ -43,6 +43,9 @@ class Report:
     """By number of ranked targets in the query."""
     by_shape: Mapping[str, Summary] = field(default_factory=dict)
     """In ``q2b`` and ``bio``, in the order of the benchmark's table."""
+    by_missing: Mapping[str, Summary] = field(default_factory=dict)
+    """By the number of missing links that an answer needs: ``0``, ``1``, ``2``, ``3+``. Empty where no graph said
+    which links are stored."""
     mean_over: tuple[str, ...] = ()
     """The entries of ``by_shape`` that ``overall`` is the mean of."""
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -88,8 +91,8 @@ class Report:
         values["overall"] = _summary(values["overall"])
         if values["macro"] is not None:
             values["macro"] = _summary(values["macro"])
-        for name in ("by_position", "by_kind", "by_targets", "by_shape"):
-            values[name] = {key: _summary(part) for key, part in values[name].items()}
+        for name in ("by_position", "by_kind", "by_targets", "by_shape", "by_missing"):
+            values[name] = {key: _summary(part) for key, part in values.get(name, {}).items()}
         values["mean_over"] = tuple(values["mean_over"])
         values["skipped"] = tuple(
             Skipped(part["reason"], part["queries"], tuple(part["examples"])) for part in values["skipped"]

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import EmptyResult, InvalidOption, RunFailed, TooManyPaths, VocabularyMismatch
 from biqe.models._contract import raw_scores
-from biqe.query.queryset import AnswerSets, QuerySet, members
+from biqe.query.bound import AnswerSets, QuerySet, members
 
 if TYPE_CHECKING:
     from biqe.models._contract import Encoded, QueryModel
 
-FILTER_GRAPHS = ("complete", "split", "reach")
+FILTER_GRAPHS = ("complete", "split", "reach", "seen")
+"""Whose true values are left out: docs/concepts/protocols.md. ``seen`` is train and valid, as while a run is
+validated."""
 SCORE_BYTES = 32 << 20
 """Scores held at once, where the caller does not say how many targets to score in one go."""
 MOST_BATCH_TARGETS = 1024

@@ -28,7 +28,7 @@ from biqe.evaluate.scoring import (
     nothing_ranked,
     supported,
 )
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import QuerySet
 
 if TYPE_CHECKING:
     from biqe.models._contract import QueryModel

@@ -23,8 +23,7 @@ from biqe.evaluate.scoring import Progress, Skipped, at_rest, by_reason, nothing
 from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import Graph
 from biqe.models._contract import FindsTuples
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet
 
 if TYPE_CHECKING:
     from biqe.models._contract import QueryModel

@@ -1,21 +1,26 @@
-"""What the graph itself answers: true values of each target, full tuples, and what one graph misses of another.
+"""What the graph itself answers: the true values of each target, and full rows.
 
-Two roads lead to the same answers. A single query goes over a table first (``table``), which compiles nothing;
-a batch, and a query whose table would grow too large, goes through the kernels (``semi_join``, ``join``, ``match``).
+Two ways lead to the same answers. A single query is joined in numpy first (``adjacency``), which compiles nothing. A
+batch, and a query whose joins would grow too large, goes through the compiled kernels: ``batch`` for the values of each
+target, ``match`` for whole rows.
+
+Long work can be cancelled. A server runs each question under ``checked_by`` with a function that raises when the
+question must stop; exact answers and model calls run that function from time to time through ``checkpoint``.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.errors import BiqeError, InvalidOption, VocabularyMismatch
-from biqe.exact.adjacency import Adjacency, adjacency
-from biqe.exact.checkpoint import checkpoint
-from biqe.exact.numpy_join import numpy_join
+from biqe.errors import BiqeError, InvalidOption
+from biqe.exact.adjacency import Adjacency, adjacency, numpy_join
 from biqe.graph.knowledge_graph import Graph
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.queryset import AnswerSets, QuerySet
+from biqe.query.bound import HIDDEN, TARGET, AnswerSets, BoundQuery, QuerySet
 
 MAX_ROWS = 10_000_000
 """Rows that ``tuples`` returns at most where no limit is given."""
@@ -104,30 +109,6 @@ def holds(graph: Graph, query: BoundQuery) -> bool:
     return len(answers(graph, BoundQuery(tuple(nodes), query.edges, (asked,)))[0]) > 0
 
 
-def known_and_missing(
-    known: Graph, complete: Graph, query: BoundQuery, *, max_rows: int = MAX_ROWS
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Rows that ``known`` has, and rows that ``complete`` has beyond them; both sorted."""
-    if known.vocabulary.fingerprint != complete.vocabulary.fingerprint:
-        raise VocabularyMismatch(
-            "known and complete graph have different vocabularies "
-            f"(fingerprints {known.vocabulary.fingerprint} and {complete.vocabulary.fingerprint})",
-            hint="take both from the same Splits",
-        )
-    found = tuples(known, query, max_rows=max_rows)
-    everything = tuples(complete, query, max_rows=max_rows)
-    return found, everything[~_rows_in(everything, found)]
-
-
-def _rows_in(asked: NDArray[np.int32], stored: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """For each row of ``asked``, whether ``stored`` has it."""
-    if asked.shape[1] == 0:
-        return np.full(len(asked), len(stored) > 0)
-    # As one opaque value a row, so that a set operation sees rows, not columns.
-    row = np.dtype((np.void, 4 * asked.shape[1]))
-    return np.isin(np.ascontiguousarray(asked).view(row).ravel(), np.ascontiguousarray(stored).view(row).ravel())
-
-
 def _check_targets(query: BoundQuery) -> None:
     for node in query.targets:
         if not 0 <= node < len(query.nodes) or query.nodes[node] != TARGET:
@@ -169,3 +150,24 @@ def _check_range(what: str, ids: NDArray[np.int32], low: int, high: int) -> None
             f"{what} must be in [0, {high:,}) for this graph. Got {wrong}",
             hint="was the query bound to the vocabulary of another graph?",
         )
+
+
+_own = threading.local()
+
+
+@contextmanager
+def checked_by(check: Callable[[], None] | None) -> Iterator[None]:
+    """Within this block, and in this thread only, ``checkpoint`` calls ``check``. With None nothing is checked."""
+    before = getattr(_own, "check", None)
+    _own.check = check
+    try:
+        yield
+    finally:
+        _own.check = before
+
+
+def checkpoint() -> None:
+    """Run the current check, if any. Called at places where stopping leaves nothing half done."""
+    check = getattr(_own, "check", None)
+    if check is not None:
+        check()

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from biqe.exact.adjacency import Adjacency
 from biqe.exact.join import empty_search, match_cycles
-from biqe.exact.kernel import allocating_kernel, kernel
-from biqe.exact.plan import empty_plan, make_plan
+from biqe.exact.plan import allocating_kernel, empty_plan, kernel, make_plan
 from biqe.exact.semi_join import clear, empty_sets, reduce_sets, write_sorted
-from biqe.query.queryset import AnswerSets, QuerySet
+from biqe.query.bound import AnswerSets, QuerySet
 
 Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 """Node offsets, nodes, edge offsets, edges."""

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.exact.adjacency import Adjacency
-from biqe.exact.kernel import kernel
-from biqe.exact.plan import CYCLE, TREE
+from biqe.exact.plan import CYCLE, TREE, kernel
 from biqe.exact.semi_join import group_of, has, holds, keep_joined, keep_marked
 
 ROUNDS = 8

@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 from biqe.exact.adjacency import Adjacency
 from biqe.exact.batch import cyclic_queries, enlarged, solve_query
 from biqe.exact.join import empty_search
-from biqe.exact.kernel import allocating_kernel, kernel
-from biqe.exact.plan import empty_plan
+from biqe.exact.plan import allocating_kernel, empty_plan, kernel
 from biqe.exact.semi_join import clear, empty_sets, group_of, has, write_sorted
-from biqe.query.bound import HIDDEN, BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import HIDDEN, BoundQuery, QuerySet
 
 GLOBAL = -1
 """Step that depends on no earlier target: the answers of the whole query stand."""

@@ -19,8 +19,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from biqe.exact.adjacency import Adjacency
-from biqe.exact.kernel import kernel
-from biqe.exact.plan import ANCHORED, GROUND, LOOP
+from biqe.exact.plan import ANCHORED, GROUND, LOOP, kernel
 
 FREE = -1
 """Size of a set that holds every entity, not written out."""

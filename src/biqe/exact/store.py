@@ -18,11 +18,9 @@ from urllib.parse import quote, unquote
 from biqe.errors import BiqeError, SparqlSyntax
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.ast import is_absolute
 from biqe.query.bind import RDF_TYPE, TYPE_NAMES, entities_called, relation_called
-from biqe.query.names import PLAIN
-from biqe.query.scan import Scan, Word, scan
-from biqe.query.subset import refuse_oversized, refuse_unreadable, syntax_error
+from biqe.query.question import is_absolute
+from biqe.query.scan import PLAIN, STORE_WORDS, Scan, Word, refuse_oversized, scan
 
 if TYPE_CHECKING:
     import pyoxigraph
@@ -218,14 +216,14 @@ class Rewritten:
     def _scanned(self, text: str) -> Scan:
         refuse_oversized(text)
         scanned = scan(text)
-        refuse_unreadable(scanned, depth=DEPTH)
+        scanned.refuse_sizes(STORE_WORDS)
+        scanned.refuse_brackets(DEPTH)
         return scanned
 
     def _refuse(self) -> None:
         for word in self._words:
             if word.kind == "keyword" and word.text.upper() in _REFUSED:
-                raise syntax_error(
-                    self.scanned,
+                raise self.scanned.error(
                     word.start,
                     f"{word.text.upper()} is not answered, not even in known mode",
                     hint=f"{_REFUSED[word.text.upper()]}; {READ_ONLY}",
@@ -281,4 +279,4 @@ class Rewritten:
         shift = self._shifts[max(bisect_right(self._shifts, (offset, len(self.text))) - 1, 0)][1]
         place = min(max(offset - shift, 0), len(self.scanned.text))
         expected = found[3] if len(found[3]) < 200 else found[3][:200] + "..."
-        return syntax_error(self.scanned, place, f"this is no SPARQL: {expected}", hint=READ_ONLY)
+        return self.scanned.error(place, f"this is no SPARQL: {expected}", hint=READ_ONLY)

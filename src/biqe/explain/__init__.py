@@ -1,8 +1,10 @@
-"""Why a row is an answer: three views of it, in words, in numbers and as a picture.
+"""Why a row is an answer: in a sentence, in words and numbers, and as a picture.
 
-attention.py       which parts of the query each unknown looked at
-counterfactual.py  how the row's probability changes when the query, or what the model may use, changes
-compose.py         explain(): the views together
+reasons.py         what speaks for a missing link and against it: rules, kinds, rivals; why(): the sentence
+kind_fit.py        how an entity fits a relation, in counts
+attention.py       on request: which parts of the query each unknown looked at
+counterfactual.py  on request: how the row's share changes when the query, or what the model may use, changes
+compose.py         explain(): all of it together
 parts.py           what an explanation is made of
 explanation.py     Explanation: what a user gets
 text.py            the explanation in 80 columns
@@ -19,16 +21,22 @@ if TYPE_CHECKING:
     from biqe.explain.compose import explain
     from biqe.explain.explanation import Explanation
     from biqe.explain.parts import VIEWS
+    from biqe.explain.reasons import why
 
-__all__ = ["VIEWS", "Explanation", "explain"]
+__all__ = ["VIEWS", "Explanation", "explain", "why"]
 
 
 def __getattr__(name: str) -> Any:
     # Answering needs words.py alone, and pictures take long to load.
     if name not in __all__:
         raise AttributeError(f"module 'biqe.explain' has no attribute {name!r}")
-    from biqe.explain import compose, explanation, parts
+    from biqe.explain import compose, explanation, parts, reasons
 
-    found = {"VIEWS": parts.VIEWS, "Explanation": explanation.Explanation, "explain": compose.explain}
+    found = {
+        "VIEWS": parts.VIEWS,
+        "Explanation": explanation.Explanation,
+        "explain": compose.explain,
+        "why": reasons.why,
+    }
     globals().update(found)
     return found[name]

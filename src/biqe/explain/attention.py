@@ -56,6 +56,7 @@ def attend(predictor: Predictor, query: BoundQuery) -> Attention:
 
     if not query.targets:
         raise UnsupportedQuery("the question has no unknown that could look at something")
+    predictor = predictor.encoder_alone()
     oriented = predictor.prepare(query)
     found = query_attention(predictor.model, oriented, None, top=1)
     elements = np.array(tokens(oriented).elements)  # (T,) nodes, then number of nodes + edge

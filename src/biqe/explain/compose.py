@@ -1,7 +1,8 @@
-"""The three views of one row, together."""
+"""An explanation of one row: its facts, the reasons for those that are missing, and the views that were asked for."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from biqe.explain.parts import (
     Pattern,
     Witness,
 )
-from biqe.explain.reasons import Reason, reasons
+from biqe.explain.reasons import reasons, why
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.vocabulary import Vocabulary
 from biqe.predict.evidence import Evidence, EvidenceSearch, IdLink, Masks, forward
@@ -48,7 +49,7 @@ def explain(
     row: Mapping[int, int],
     vocabulary: Vocabulary,
     *,
-    views: Sequence[str] = VIEWS,
+    views: Sequence[str] = (WITNESS,),
     probability: float | None = None,
     link_probabilities: Mapping[IdLink, float] | None = None,
     allowed: Masks | None = None,
@@ -60,10 +61,12 @@ def explain(
     """Why ``row`` answers ``query``.
 
     ``query`` is the bound query as the user wrote it, ``row`` the entity of each of its target nodes, ``graph`` the
-    triples that count as known. Without a model there is a witness and nothing else. ``probability`` is what the row
-    was given when it was asked for; left out, it is the model's share. ``allowed`` are the entities that hidden
-    variables may be, as (E,) masks by node, where the query has conditions on them. A view that the model cannot give
-    is skipped with a sentence; a row that does not fit the query is refused.
+    triples that count as known. Without a model there is a witness and nothing else. The views ``attention`` and
+    ``counterfactual`` are about a model that reads the whole question, and are made only if they are asked for.
+    ``probability`` is what the row was given when it was asked for; left out, its share where that is worked out, else
+    the probabilities of its missing links, multiplied.
+    ``allowed`` are the entities that hidden variables may be, as (E,) masks by node, where the query has conditions on
+    them. A view that the model cannot give is skipped with a sentence; a row that does not fit the query is refused.
 
     Of a row that was answered, ``evidence`` is what it was found to rest on, ``link_probabilities`` how probable its
     missing links are, and ``asked`` the question that the model was put: the same nodes and patterns, with hidden
@@ -73,8 +76,8 @@ def explain(
     >>> from biqe.graph.triples import as_triples
     >>> town = Vocabulary(["Rhine", "Bonn"], ["located_on"])
     >>> query = BoundQuery((-1, 0), ((0, 0, 1),), (0,), ("city", ""))
-    >>> why = explain(None, Graph(town, as_triples([(1, 0, 0)])), query, {0: 1}, town, views=["witness"])
-    >>> why.status, why.witness.links
+    >>> found = explain(None, Graph(town, as_triples([(1, 0, 0)])), query, {0: 1}, town)
+    >>> found.status, found.witness.links
     ('known', (Link(pattern=0, is_stored=True, probability=1.0),))
     """
     row = {int(node): int(entity) for node, entity in row.items()}
@@ -100,7 +103,6 @@ def explain(
     chances = _chances(evidence, predictor, graph, said)
     made: dict[str, Any] = {}
     skipped: dict[str, str] = {}
-    share = None
     if predictor is None:
         reason = "there is no model, so there is nothing to ask."
         skipped = {view: reason for view in (ATTENTION, COUNTERFACTUAL) if view in views}
@@ -110,34 +112,34 @@ def explain(
                 made[ATTENTION] = attend(predictor, asked)
             except UnsupportedQuery as error:
                 skipped[ATTENTION] = _sentence(reason_of(error))
-        put = Asked(predictor.encoder_alone(), graph, asked, evidence, chances, permitted or {})
         if predictor.links is not None:
             remark = remark or ENCODER_SHARE
-        try:
-            if COUNTERFACTUAL in views:
+        if COUNTERFACTUAL in views:
+            put = Asked(predictor.encoder_alone(), graph, asked, evidence, chances, permitted or {})
+            try:
                 made[COUNTERFACTUAL] = vary(put)
-                share = made[COUNTERFACTUAL].share
-            else:
-                share = put.share()
-        except UnsupportedQuery as error:
-            if COUNTERFACTUAL in views:
+            except UnsupportedQuery as error:
                 skipped[COUNTERFACTUAL] = _sentence(reason_of(error))
     if WITNESS in views:
         links = enumerate(zip(evidence.stored, chances, strict=True))
         made[WITNESS] = Witness(tuple(Link(number, *link) for number, link in links), evidence.is_complete)
-    why: tuple[Reason, ...] = ()
-    if predictor is not None and predictor.links is not None:
-        missing = dict.fromkeys(link for link in evidence.missing if link.is_closed)
-        why = tuple(reasons(predictor.links, vocabulary, link) for link in missing)
+    missing = {
+        link: chance
+        for link, stored, chance in zip(evidence.links, evidence.stored, chances, strict=True)
+        if not stored
+    }
+    is_known = not missing
+    if probability is None and COUNTERFACTUAL in made and not is_known:
+        probability = made[COUNTERFACTUAL].share
     return Explanation(
-        reasons=why,
+        sentence=why(predictor, vocabulary, missing) if not is_known else "the graph holds every fact that it needs",
+        reasons=() if predictor is None else tuple(reasons(predictor, vocabulary, missing)),
         model=None if predictor is None else predictor.name,
         nodes=_nodes(query, evidence, vocabulary),
         patterns=_patterns(query, vocabulary),
         targets=query.targets,
-        status=KNOWN if all(evidence.stored) else PREDICTED,
-        probability=share if probability is None else float(probability),
-        share=share,
+        status=KNOWN if is_known else PREDICTED,
+        probability=_product(chances) if probability is None else float(probability),
         depths=depths(query, graph.relation_count),
         skipped=skipped,
         remark=remark,
@@ -153,12 +155,18 @@ def _chances(
     new = [link for link in evidence.missing if link.is_closed and link not in said]
     if predictor is not None and new:
         try:
-            said.update(zip(new, predictor.link_probabilities(new, graph), strict=True))
+            said.update(zip(new, predictor.link_probabilities(new), strict=True))
         except UnsupportedQuery:
             pass  # a model that cannot read a single link has no opinion on it
     return tuple(
         1.0 if is_stored else said.get(link) for link, is_stored in zip(evidence.links, evidence.stored, strict=True)
     )
+
+
+def _product(chances: Sequence[float | None]) -> float | None:
+    """What the links make together; None where nobody can say."""
+    known = [chance for chance in chances if chance is not None]
+    return math.prod(known) if len(known) == len(chances) else None
 
 
 def _check(

@@ -1,7 +1,7 @@
 """How a row's share changes when the query changes, or when a stored triple is withheld from the model.
 
 **A pattern is dropped**: the query without it is asked, whatever then hangs together. An unknown about which nothing
-is said any more has no share. The share is the model's own (see predict/row_share.py), before any calibration.
+is said any more has no share. The share is the model's own (``row_share`` in predict/conditional.py).
 
 **A stored triple is removed** from what the model may use, which means
 
@@ -21,18 +21,19 @@ constants, and with parts of a predicted row that the graph holds, and nothing j
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence, Set
+import math
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from biqe.errors import UnsupportedQuery
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import difference
-from biqe.predict import probability
+from biqe.predict.conditional import Masks, row_share
 from biqe.predict.evidence import Evidence, IdLink
 from biqe.predict.predictor import Predictor, Triple
-from biqe.predict.row_share import Masks, row_share
 from biqe.query.bound import BoundQuery
 from biqe.query.dag import components
 
@@ -63,7 +64,7 @@ class Counterfactual:
     """The row's share as asked, and after each change."""
 
     share: float
-    """What the row is given as asked, before any calibration; for a known row, by the model alone."""
+    """What the row is given as asked; for a known row, by the model alone."""
     patterns: tuple[Change, ...]
     """Each pattern dropped, in the order of the query."""
     triples: tuple[Change, ...]
@@ -79,13 +80,14 @@ def sees_graph(predictor: Predictor) -> bool:
 
 def with_graph(predictor: Predictor, graph: Graph) -> Predictor:
     """The same model with ``graph`` to look into, if it looks into one; the model that was given stays as it is."""
-    if not sees_graph(predictor):
+    sees_it = predictor.links is not None and predictor.links.graph is graph
+    if sees_it or not sees_graph(predictor):
         return predictor
     from biqe.models._contract import use_graph
 
     model = copy.copy(predictor.model)  # shares the weights
     use_graph(model, graph)
-    return Predictor(model, predictor.calibration)
+    return Predictor(model)
 
 
 def vary(asked: Asked) -> Counterfactual:
@@ -132,20 +134,36 @@ class Asked:
         if not all(evidence.stored) and len(parts) > 1:
             self._settled = {node for part, held in zip(open_parts, stored, strict=True) if held for node in part}
 
-    def share(self) -> float:
-        """As it was asked."""
-        return self._closed_share() * self._open_share(self.predictor, self.query)
+    def share(
+        self,
+        *,
+        predictor: Predictor | None = None,
+        query: BoundQuery | None = None,
+        muted: frozenset[int] = frozenset(),
+        settled: Set[int] | None = None,
+        is_cut: bool = False,
+        dropped: int | None = None,
+        withheld: tuple[int, Predictor] | None = None,
+    ) -> float:
+        """Of the row, as it was asked or after a change: with another model or query, with constants that are muted,
+        with fewer parts settled. ``is_cut`` where the query lost a pattern; ``dropped`` and ``withheld`` are for parts
+        that ask for nothing."""
+        return self._closed_share(dropped, withheld) * row_share(
+            predictor or self.predictor,
+            query or self.query,
+            self.row,
+            muted,
+            settled=self._settled if settled is None else settled,
+            permitted=self.permitted,
+            whole=self._whole and not is_cut,
+        )
 
     def without_pattern(self, number: int) -> Change:
         """The share without a pattern."""
         left = without_pattern(self.query, number)
         if not left.edges and not left.targets:
             return Change(number, DROPPED, None, "nothing is left of the question")
-        return self._changed(
-            number,
-            DROPPED,
-            lambda: self._closed_share(dropped=number) * self._open_share(self.predictor, left, whole=False),
-        )
+        return self._changed(number, DROPPED, query=left, is_cut=True, dropped=number)
 
     def without_triple(self, number: int) -> Change:
         """The share without the stored triple of a pattern."""
@@ -155,82 +173,38 @@ class Asked:
         if looks:
             predictor = with_graph(predictor, without_triple(self.graph, self.evidence.links[number]))
         if number in self._closed:
-            return self._changed(
-                number,
-                TAKEN,
-                lambda: (
-                    self._closed_share(withheld=number, predictor=predictor)
-                    * self._open_share(self.predictor, self.query)
-                ),
-            )
+            return self._changed(number, TAKEN, withheld=(number, predictor))
         # A part without one of its facts is not settled any more.
         settled = self._settled - self._part_of.get(subject, set())
         if looks:
-            return self._changed(
-                number, TAKEN, lambda: self._closed_share() * self._open_share(predictor, self.query, settled=settled)
-            )
+            return self._changed(number, TAKEN, predictor=predictor, settled=settled)
         hidden = without_name(self.query, number)
         if hidden is not None:
-            query, muted = hidden
-            change = self._changed(
-                number,
-                HIDDEN_NAME,
-                lambda: self._closed_share() * self._open_share(predictor, query, muted, settled=settled),
-            )
+            change = self._changed(number, HIDDEN_NAME, query=hidden[0], muted=hidden[1], settled=settled)
             if change.share is not None:
                 return replace(change, name=subject if self.query.nodes[subject] >= 0 else object_)
-        return self._changed(
-            number,
-            CUT,
-            lambda: (
-                self._closed_share()
-                * self._open_share(predictor, without_pattern(self.query, number), settled=settled, whole=False)
-            ),
-        )
+        return self._changed(number, CUT, query=without_pattern(self.query, number), settled=settled, is_cut=True)
 
-    def _changed(self, number: int, how: str, share: Callable[[], float]) -> Change:
+    def _changed(self, number: int, how: str, **changes: Any) -> Change:
         try:
-            return Change(number, how, share())
+            return Change(number, how, self.share(**changes))
         except UnsupportedQuery as error:
             return Change(number, how, None, reason_of(error))
 
-    def _open_share(
-        self,
-        predictor: Predictor,
-        query: BoundQuery,
-        muted: frozenset[int] = frozenset(),
-        *,
-        settled: Set[int] | None = None,
-        whole: bool = True,
-    ) -> float:
-        """Of the parts with unknowns."""
-        return row_share(
-            predictor,
-            query,
-            self.row,
-            muted,
-            settled=self._settled if settled is None else settled,
-            permitted=self.permitted,
-            whole=whole and self._whole,
-        )
-
-    def _closed_share(
-        self, *, dropped: int | None = None, withheld: int | None = None, predictor: Predictor | None = None
-    ) -> float:
-        """Of the parts that ask for nothing: their missing links, each once, multiplied."""
+    def _closed_share(self, dropped: int | None, withheld: tuple[int, Predictor] | None) -> float:
+        """Of the parts that ask for nothing: their missing links, each once, multiplied. The pattern that is withheld
+        is asked of its predictor."""
         chances: dict[IdLink, float | None] = {}
         for number in self._closed:
             link = self.evidence.links[number]
             if number != dropped and not self.evidence.stored[number]:
                 chances[link] = self.chances[number]
-            if number == withheld and predictor is not None:
-                # A model that looks into the graph is asked without its calibration, which was fitted with the triple.
-                speaker = Predictor(predictor.model) if sees_graph(predictor) else predictor
-                (chances[link],) = speaker.link_probabilities([link], self.graph)
+            if withheld is not None and number == withheld[0]:
+                (chances[link],) = withheld[1].link_probabilities([link])
         said = [chance for chance in chances.values() if chance is not None]
         if len(said) < len(chances):
             raise UnsupportedQuery("a link is missing about which the model cannot say anything")
-        return probability.of_facts(said)
+        return math.prod(said)
 
 
 def reason_of(error: UnsupportedQuery) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from biqe.errors import InvalidOption, RunFailed
 from biqe.explain import text, words
 from biqe.explain.attention import Attention, Table
 from biqe.explain.counterfactual import Change, Counterfactual
-from biqe.explain.parts import CONSTANT, HIDDEN, KNOWN, VIEWS, Node, Pattern, Witness
+from biqe.explain.parts import CONSTANT, HIDDEN, KNOWN, Node, Pattern, Witness
 from biqe.explain.reasons import Reason
 
 FORMATS = {"text": "txt", "json": "json", "svg": "svg", "png": "png"}
@@ -39,9 +39,11 @@ class Explanation:
     status: str
     """``known`` (stored triples make the row) or ``predicted``."""
     probability: float | None
-    """What the row was given when it was asked for; where nobody said, its share."""
-    share: float | None
-    """What the model by itself gives the row, known or not, of 1 over all rows; None where it cannot say."""
+    """What the row was given when it was asked for; where nobody said, its share, or its links multiplied."""
+    sentence: str = ""
+    """Why the row is an answer, in one sentence without its full stop."""
+    reasons: tuple[Reason, ...] = ()
+    """What speaks for each missing fact and against it."""
     depths: tuple[int, ...] = ()
     """Column of each node in a picture: constants left, what they lead to right of them."""
     witness: Witness | None = None
@@ -49,8 +51,6 @@ class Explanation:
     counterfactual: Counterfactual | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
     """A sentence for each view that was asked for and cannot be had."""
-    reasons: tuple[Reason, ...] = ()
-    """What speaks for each missing fact, where probabilities are those of links."""
     remark: str = ""
     """Why the probability is not the share, where whoever listed the row knows."""
 
@@ -63,6 +63,11 @@ class Explanation:
         return {self.nodes[node].word.removeprefix("?"): self.nodes[node].entity for node in self.targets}
 
     @property
+    def share(self) -> float | None:
+        """What the model by itself gives the row, of 1 over all rows; None where the counterfactual view is missing."""
+        return None if self.counterfactual is None else self.counterfactual.share
+
+    @property
     def baseline(self) -> str:
         """What the share is, in a sentence, where it is not the probability of a predicted row; else ''."""
         if self.status == KNOWN or self.share is None or self.probability is None:
@@ -70,11 +75,6 @@ class Explanation:
         if math.isclose(self.share, self.probability, rel_tol=0.01):
             return ""
         return self.remark or OTHERWISE
-
-    @property
-    def views(self) -> tuple[str, ...]:
-        """The views that were asked for."""
-        return tuple(view for view in VIEWS if getattr(self, view) is not None or view in self.skipped)
 
     def to_text(self, *, width: int = 80) -> str:
         """For people: at most ``width`` columns, a sentence on what each view shows before it."""
@@ -92,7 +92,8 @@ class Explanation:
             "probability": self.probability,
             "share": self.share,
             "baseline": self.baseline,
-            "reasons": [{"link": each.link, "because": list(each.sentences)} for each in self.reasons],
+            "sentence": self.sentence,
+            "reasons": [json.loads(json.dumps(asdict(each))) for each in self.reasons],
             "patterns": [self._pattern(number) for number in range(len(self.patterns))],
             "labels": {name: label for name, label in entities.items() if name != label},
             "witness": None if self.witness is None else self._witness(self.witness),
@@ -146,21 +147,18 @@ class Explanation:
         raise InvalidOption(f"the form of an explanation must be one of {', '.join(FORMATS)}. Got {form!r}")
 
     def _pattern(self, number: int) -> dict[str, Any]:
-        pattern = self.patterns[number]
-        words = [
-            node.word if node.kind != CONSTANT else node.entity
-            for node in (self.nodes[pattern.subject], self.nodes[pattern.object])
-        ]
-        return {"number": number + 1, "subject": words[0], "relation": pattern.relation, "object": words[1]}
+        """A pattern as the query writes it."""
+        return {"number": number + 1, **self._link(number, lambda node: node.kind == CONSTANT)}
 
     def _triple(self, number: int) -> dict[str, Any]:
         """The pattern with entities; a variable that nothing fills stays a variable."""
+        return {"pattern": number + 1, **self._link(number, lambda node: node.entity is not None)}
+
+    def _link(self, number: int, is_entity: Callable[[Node], bool]) -> dict[str, str | None]:
         pattern = self.patterns[number]
-        names = [
-            node.word if node.entity is None else node.entity
-            for node in (self.nodes[pattern.subject], self.nodes[pattern.object])
-        ]
-        return {"pattern": number + 1, "subject": names[0], "relation": pattern.relation, "object": names[1]}
+        ends = [self.nodes[node] for node in (pattern.subject, pattern.object)]
+        subject, object_ = (node.entity if is_entity(node) else node.word for node in ends)
+        return {"subject": subject, "relation": pattern.relation, "object": object_}
 
     def _witness(self, witness: Witness) -> dict[str, Any]:
         hidden = {node.word.removeprefix("?"): node.entity for node in self.nodes if node.kind == HIDDEN}

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from biqe.query.bound import BoundQuery
-from biqe.query.dag import analyse
-from biqe.query.orient import orient
+from biqe.query.dag import analyse, orient
 
 COLUMN_GAP, ROW_GAP, PASSING = 30.0, 14.0, 12.0
 """Between columns, between slots of a column; height of a slot through which a line only passes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -10,6 +11,7 @@ from biqe.explain import words
 from biqe.explain.attention import Attention
 from biqe.explain.counterfactual import CUT, HIDDEN_NAME, TAKEN, Change, Counterfactual
 from biqe.explain.parts import ATTENTION, CONSTANT, COUNTERFACTUAL, HIDDEN, KNOWN, WITNESS, Node, Witness
+from biqe.explain.reasons import Reason, ordinal
 
 if TYPE_CHECKING:
     # Explanations write themselves through this module, so it knows them by their type only.
@@ -22,30 +24,41 @@ CELL = 11
 def write(why: Explanation, width: int) -> str:
     """The whole text; no line is wider than ``width`` columns."""
     width = max(40, width)
-    lines = words.wrapped(headline(why), width)
-    for each in why.reasons:
-        lines += ["", *words.wrapped(f"{words.visible(each.link)}, because", width)]
-        for sentence in each.sentences:
-            lines += words.wrapped(words.visible(sentence), width, first="  - ")
-    lines += ["", "The question"]
+    head = [line for sentence in introduction(why) for line in words.wrapped(sentence, width)]
+    question = ["The question"]
     for number in range(len(why.patterns)):
-        lines += words.wrapped(asked(why, number), width, first=f"  {number + 1}  ")
+        question += words.wrapped(asked(why, number), width, first=f"  {number + 1}  ")
     if values(why):
-        lines += words.wrapped(", ".join(values(why)), width, first="  ")
-    if why.witness is not None:
-        lines += ["", *words.wrapped(about_witness(why), width), *_witness(why, why.witness, width)]
+        question += words.wrapped(", ".join(values(why)), width, first="  ")
+    witness = [] if why.witness is None else [[*about_witness(why, width), *_witness(why, why.witness, width)]]
+    every = [head, question, *witness, *details(why, width)]
+    return "\n\n".join("\n".join(line.rstrip() for line in block) for block in every)
+
+
+def introduction(why: Explanation) -> list[str]:
+    """What the row is, and in a sentence why."""
+    sentence = words.visible(f"{why.sentence[:1].upper()}{why.sentence[1:]}.")
+    return [headline(why)] if why.status == KNOWN else [headline(why), sentence]
+
+
+def details(why: Explanation, width: int) -> Iterator[list[str]]:
+    """Everything behind the witness: a few lines for each thing, as text and picture show it."""
+    for each in why.reasons:
+        lines = words.wrapped(about_link(each), width)
+        for sign, sentence in about_reason(each):
+            lines += words.wrapped(words.visible(sentence), width, first=f"  {sign} ")
+        if len(lines) > 1:
+            yield lines
     if why.attention is not None:
-        lines += ["", *words.wrapped(about_attention(why, why.attention), width)]
-        lines += _attention(why, why.attention, width)
+        yield [*words.wrapped(about_attention(why, why.attention), width), *_attention(why, why.attention, width)]
     if why.counterfactual is not None:
-        lines += ["", *words.wrapped(about_counterfactual(why, why.counterfactual), width)]
-        lines += _counterfactual(why, why.counterfactual, width)
+        about = words.wrapped(about_counterfactual(why, why.counterfactual), width)
+        yield [*about, *_counterfactual(why, why.counterfactual, width)]
     for view, reason in why.skipped.items():
-        lines += ["", *words.wrapped(f"{view.upper()} is left out: {words.visible(reason)}", width)]
-    return "\n".join(line.rstrip() for line in lines)
+        yield words.wrapped(f"{view.upper()} is left out: {words.visible(reason)}", width)
 
 
-# What text and picture say alike
+# Sentences
 
 
 def headline(why: Explanation) -> str:
@@ -59,15 +72,47 @@ def headline(why: Explanation) -> str:
     return f"{row}: predicted by {model} with probability {words.probability(why.probability)}"
 
 
-def about_witness(why: Explanation) -> str:
+def about_witness(why: Explanation, width: int) -> list[str]:
     """What the witness shows."""
-    if why.status == KNOWN:
-        return f"{WITNESS.upper()}: the facts that together make this row. All of them are stored in the graph."
-    said = f", and the number is how likely {words.visible(why.model)} finds that fact by itself" if why.model else ""
-    return (
-        f"{WITNESS.upper()}: the facts that together would make this row. Those marked stored are in the graph; "
-        f"those marked missing are not{said}."
-    )
+    text = "the facts that together make this row. All of them are stored in the graph."
+    if why.status != KNOWN:
+        said = (
+            f", and the number is how likely {words.visible(why.model)} finds that fact by itself" if why.model else ""
+        )
+        text = (
+            "the facts that together would make this row. Those marked stored are in the graph; those marked missing "
+            f"are not{said}."
+        )
+    lines = words.wrapped(f"{WITNESS.upper()}: {text}", width)
+    if why.witness is not None and not why.witness.is_complete:
+        lines += words.wrapped("Not every choice of the hidden variables was tried; there may be a better one.", width)
+    return lines
+
+
+def about_link(reason: Reason) -> str:
+    """Which link the reasons are about."""
+    chance = "" if reason.probability is None else f", probability {words.probability(reason.probability, 2)}"
+    return f"REASONS for (+) and against (-) {words.visible(reason.link)}{chance}"
+
+
+def about_reason(reason: Reason) -> Iterator[tuple[str, str]]:
+    """Each reason in a sentence, and its sign: ``+`` for the link, ``-`` against it, ``?`` what else was considered."""
+    yield from (("+", rule.text) for rule in reason.rules)
+    yield from (("+" if kind.speaks_for else "-", kind.text) for kind in reason.kinds)
+    for place in reason.places:
+        text = f"{place.pattern}: {place.entity} is {ordinal(place.rank)} of {place.of:,}"
+        if place.embedding_rank is not None:
+            text += f", by embedding alone {ordinal(place.embedding_rank)}"
+        new = [
+            f"{rival.entity} {words.probability(rival.probability, 2)}" for rival in place.rivals if not rival.is_stored
+        ]
+        stored = [rival.entity for rival in place.rivals if rival.is_stored]
+        if new:
+            text += f"; others: {', '.join(new)}"
+        if stored:
+            more = place.stored - len(stored)
+            text += f"; stored: {', '.join(stored)}{f' and {more:,} more' if more > 0 else ''}"
+        yield "?", text
 
 
 def about_attention(why: Explanation, attention: Attention) -> str:
@@ -148,13 +193,6 @@ def values(why: Explanation) -> list[str]:
     return chosen
 
 
-def after(counterfactual: Counterfactual, change: Change) -> str:
-    """The row's probability after a change, compared with before."""
-    if change.share is None:
-        return "-"
-    return f"{words.probability(change.share)}  {words.compared(counterfactual.share, change.share)}"
-
-
 def withheld(why: Explanation, change: Change) -> str:
     """A stored fact that was withheld, and how."""
     how = ""
@@ -185,8 +223,6 @@ def _witness(why: Explanation, witness: Witness, width: int) -> list[str]:
         state = "stored" if link.is_stored else "missing"
         first = f"  {names[link.pattern]:<{widest}}  {state:<7}  {chance:>5}  "
         lines += words.wrapped(filled(why, link.pattern), width, first=first)
-    if not witness.is_complete:
-        lines += words.wrapped("Not every choice of the hidden variables was tried; there may be a better one.", width)
     return lines
 
 
@@ -218,20 +254,18 @@ def _right(text: str) -> str:
 
 
 def _counterfactual(why: Explanation, counterfactual: Counterfactual, width: int) -> list[str]:
-    rows = [
-        (change, f"without pattern {change.pattern + 1}: {asked(why, change.pattern)}")
-        for change in counterfactual.patterns
-    ]
-    lines = _changes(counterfactual, rows, width)
+    def line(change: Change, what: str) -> list[str]:
+        now = "-"
+        if change.share is not None:
+            now = f"{words.probability(change.share)}  {words.compared(counterfactual.share, change.share)}"
+        reason = f" ({words.visible(change.reason)})" if change.reason else ""
+        return words.wrapped(what + reason, width, first=f"  {now:<25}  ")
+
+    lines = []
+    for change in counterfactual.patterns:
+        lines += line(change, f"without pattern {change.pattern + 1}: {asked(why, change.pattern)}")
     if counterfactual.triples:
         lines += words.wrapped(about_triples(counterfactual), width)
-        lines += _changes(counterfactual, [(change, withheld(why, change)) for change in counterfactual.triples], width)
-    return lines
-
-
-def _changes(counterfactual: Counterfactual, rows: list[tuple[Change, str]], width: int) -> list[str]:
-    lines = []
-    for change, what in rows:
-        reason = f" ({words.visible(change.reason)})" if change.reason else ""
-        lines += words.wrapped(what + reason, width, first=f"  {after(counterfactual, change):<25}  ")
+    for change in counterfactual.triples:
+        lines += line(change, withheld(why, change))
     return lines

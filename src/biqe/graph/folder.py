@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,18 @@ from biqe.graph.whole_folder import (
 KIND = "biqe graph"
 VERSION = 1
 _DAMAGED = "import the graph again; biqe doctor GRAPH shows more"
+_ENTRIES = {
+    "fingerprint": str,
+    "vocabulary_fingerprint": str,
+    "entities": int,
+    "relations": int,
+    "triples": dict,
+    "prefixes": dict,
+    "source": dict,
+    "files": dict,
+}
+"""Entries that every manifest has, and their types."""
+_KIND_WORDS = {str: "a text", int: "a number of 0 or more", dict: "an object"}
 _WIDE = 1024
 """Rows of triples that are looked at as one."""
 
@@ -78,20 +90,37 @@ def is_graph_folder(folder: str | Path) -> bool:
 def load_manifest(folder: str | Path) -> dict[str, Any]:
     """The manifest of a graph folder; UnreadableFile if it is none, or one of another version."""
     place = Path(folder)
-    make = "make one with biqe import FILE --out FOLDER"
-    other = f"import it first: biqe import {place} --out FOLDER"
-    manifest = read_manifest(place, what="graph folder", make=make, other=other, damaged=_DAMAGED)
-    if manifest.get("kind") != KIND:
-        raise UnreadableFile(
-            f"{place} is not a graph folder of biqe: its manifest says kind {manifest.get('kind')!r}, not {KIND!r}",
-            hint="make a graph folder with biqe import FILE --out FOLDER",
-        )
-    if manifest.get("version") != VERSION:
-        raise UnreadableFile(
-            f"{place} is a graph folder of version {manifest.get('version')!r}; this program reads version {VERSION}",
-            hint="import the graph again",
-        )
+    manifest = read_manifest(
+        place,
+        kind=KIND,
+        version=VERSION,
+        what="graph folder",
+        make="make one with biqe import FILE --out FOLDER",
+        other=f"import it first: biqe import {place} --out FOLDER",
+        damaged=_DAMAGED,
+    )
+    wrong = next(_wrong_entries(manifest), None)
+    if wrong is not None:
+        raise _damaged(place / MANIFEST, wrong)
     return manifest
+
+
+def _wrong_entries(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """What is missing in a manifest, or of another type than it is written with."""
+    for name, kind in _ENTRIES.items():
+        value = manifest.get(name)
+        if type(value) is not kind or (isinstance(value, int) and value < 0):  # a truth value is no number here
+            yield f"{name!r} is missing or not {_KIND_WORDS[kind]}"
+            return
+    for name, facts in manifest["files"].items():
+        is_size = isinstance(facts, dict) and type(facts.get("bytes")) is int and isinstance(facts.get("sha256"), str)
+        if not is_size or Path(name).name != name:
+            yield f"its entry for the file {name[:60]!r} cannot be right"
+    for split in SPLITS:
+        if type(manifest["triples"].get(split)) is not int:
+            yield f"it has no number of triples for {split}"
+    if not all(isinstance(iri, str) for iri in manifest["prefixes"].values()):
+        yield "a prefix stands for something that is not text"
 
 
 def load(folder: str | Path, *, verify: bool = False) -> Splits:
@@ -102,44 +131,36 @@ def load(folder: str | Path, *, verify: bool = False) -> Splits:
     """
     place = Path(folder)
     manifest = load_manifest(place)
-    try:
-        files = manifest["files"]
-        for name, facts in files.items():
-            _check_file(place / name, facts, verify=verify)
-        entities, relations = (_names(place, kind, with_lookup=True) for kind in ("entities", "relations"))
-        vocabulary = Vocabulary(
-            entities,
-            relations,
-            Labels(*_texts(place, "labels", len(entities))),
-            Labels(*_texts(place, "descriptions", len(entities))),
-            Aliases(*_texts(place, "aliases", len(entities))) if "aliases.ids.npy" in files else (),
+    files = manifest["files"]
+    for name, facts in files.items():
+        _check_file(place / name, facts, verify=verify)
+    entities, relations = (_names(place, kind, with_lookup=True) for kind in ("entities", "relations"))
+    vocabulary = Vocabulary(
+        entities,
+        relations,
+        Labels(*_texts(place, "labels", len(entities))),
+        Labels(*_texts(place, "descriptions", len(entities))),
+        Aliases(*_texts(place, "aliases", len(entities))) if "aliases.ids.npy" in files else (),
+    )
+    splits = Splits(vocabulary, *(_triples(place, split, len(entities), len(relations)) for split in SPLITS))
+    counts = [
+        len(vocabulary.entities),
+        len(vocabulary.relations),
+        *(len(splits[split].triples) for split in SPLITS),
+    ]
+    promised = [manifest["entities"], manifest["relations"], *(manifest["triples"][split] for split in SPLITS)]
+    if counts != promised:
+        raise UnreadableFile(
+            f"{place} is damaged: its arrays hold {counts} items, its manifest says {promised}", hint=_DAMAGED
         )
-        splits = Splits(vocabulary, *(_triples(place, split, len(entities), len(relations)) for split in SPLITS))
-        counts = [
-            len(vocabulary.entities),
-            len(vocabulary.relations),
-            *(len(splits[split].triples) for split in SPLITS),
-        ]
-        promised = [manifest["entities"], manifest["relations"], *(manifest["triples"][split] for split in SPLITS)]
-        if counts != promised:
-            raise UnreadableFile(
-                f"{place} is damaged: its arrays hold {counts} items, its manifest says {promised}", hint=_DAMAGED
-            )
-        if verify and splits.fingerprint != manifest["fingerprint"]:
-            raise UnreadableFile(
-                f"{place} is damaged: its fingerprint is {splits.fingerprint}, not as in the manifest", hint=_DAMAGED
-            )
-        # The cached properties are filled from the manifest: hashing a large graph takes longer than all the rest.
-        splits.__dict__["fingerprint"] = manifest["fingerprint"]
-        vocabulary.__dict__["fingerprint"] = manifest["vocabulary_fingerprint"]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UnreadableFile(f"{place / MANIFEST} is damaged: {error!r}", hint=_DAMAGED) from error
+    if verify and splits.fingerprint != manifest["fingerprint"]:
+        raise UnreadableFile(
+            f"{place} is damaged: its fingerprint is {splits.fingerprint}, not as in the manifest", hint=_DAMAGED
+        )
+    # The cached properties are filled from the manifest: hashing a large graph takes longer than all the rest.
+    splits.__dict__["fingerprint"] = manifest["fingerprint"]
+    vocabulary.__dict__["fingerprint"] = manifest["vocabulary_fingerprint"]
     return splits
-
-
-def verify(folder: str | Path) -> None:
-    """Read every byte of the folder and compare it with the manifest; UnreadableFile on the first difference."""
-    load(folder, verify=True)
 
 
 def _write(splits: Splits, folder: Path, prefixes: Mapping[str, str], extra: Mapping[str, Any]) -> dict[str, Any]:

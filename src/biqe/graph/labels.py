@@ -1,16 +1,13 @@
-"""Labels of entities: read from a ``labels.tsv``, and stored in sorted arrays."""
+"""Labels of entities, stored in sorted arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
-from pathlib import Path
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.errors import BadLine
-from biqe.graph.blocks import blocks
-from biqe.graph.collect import LabelBook
 from biqe.graph.vocabulary import Names
 
 
@@ -54,6 +51,30 @@ class Labels(Mapping[int, str]):
         return _Values(self)
 
 
+class ChangedLabels(Mapping[int, str]):
+    """Labels of ``base``, overridden by those of ``changed``.
+
+    >>> labels = ChangedLabels({1: "Rhine", 2: "Elbe"}, {2: "Labe", 5: "Oder"})
+    >>> labels[2], labels.get(3), sorted(labels), len(labels)
+    ('Labe', None, [1, 2, 5], 3)
+    """
+
+    def __init__(self, base: Mapping[int, str], changed: Mapping[int, str]) -> None:
+        self._base = base
+        self._changed = changed
+        self._new = sum(entity not in base for entity in changed)
+
+    def __getitem__(self, entity: int) -> str:
+        found = self._changed.get(entity)
+        return self._base[entity] if found is None else found
+
+    def __iter__(self) -> Iterator[int]:
+        return chain(self._base, (entity for entity in self._changed if entity not in self._base))
+
+    def __len__(self) -> int:
+        return len(self._base) + self._new
+
+
 class Aliases(Collection[tuple[int, str]]):
     """Entities and texts, as pairs; an entity may have several, or none. Both arrays may be memory-mapped.
 
@@ -95,26 +116,3 @@ class _Values(ValuesView[str]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._mapping.texts)
-
-
-def read_labels(path: Path, into: LabelBook) -> None:
-    """A labels file: ``name TAB label``, or ``name TAB label TAB description``, one entity a line.
-
-    Blank lines and lines that start with ``#`` are skipped; an empty label stands for none. A file may be empty.
-    """
-    if path.stat().st_size == 0 and not path.is_fifo():
-        return
-    for block in blocks(path):
-        for line, text in enumerate(block.data.decode().split("\n"), block.first_line):
-            text = text.removesuffix("\r")
-            if not text.strip(" ") or text.startswith("#"):
-                continue
-            row = text.split("\t")
-            if len(row) not in (2, 3) or not row[0]:
-                raise BadLine(
-                    path,
-                    line,
-                    f"a label line has 2 or 3 columns and a name in the first. Got {len(row)} columns: {text[:60]!r}",
-                    hint="write: name TAB label [TAB description]; or choose another file with --labels",
-                )
-            into.set(row[0], row[1].strip(), row[2].strip() if len(row) == 3 else "")

@@ -22,7 +22,8 @@ from biqe.graph.blocks import Advance
 from biqe.graph.collect import Collector, Counts
 from biqe.graph.files import RDF_FORMATS, Source, Sources, find_sources
 from biqe.graph.knowledge_graph import SPLITS, Splits
-from biqe.graph.labels import Aliases, Labels, read_labels
+from biqe.graph.labels import Aliases, Labels
+from biqe.graph.read_table import read_csv, read_labels, read_tsv
 from biqe.graph.search import namespace_of
 from biqe.graph.triples import Triples, as_triples
 from biqe.graph.vocabulary import Names, Vocabulary
@@ -91,10 +92,8 @@ def _collector(fast: bool) -> Collector:
 
 
 def _read_file(source: Source, into: Collector, *, scope: int, fast: bool) -> None:
-    """Each format's reader is imported on first need: the libraries behind some of them are slow to load."""
+    """Readers are imported on first need where the libraries behind them are slow to load."""
     if source.format == "csv":
-        from biqe.graph.read_table import read_csv
-
         read_csv(source, into)
     elif source.format == "parquet":
         from biqe.graph.read_parquet import read_parquet
@@ -106,8 +105,6 @@ def _read_file(source: Source, into: Collector, *, scope: int, fast: bool) -> No
 
         read_fast(source, into, scope=scope)
     elif source.format == "tsv":
-        from biqe.graph.read_table import read_tsv
-
         read_tsv(source, into)
     else:
         from biqe.graph.read_rdf import read_rdf

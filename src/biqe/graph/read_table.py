@@ -25,7 +25,7 @@ from pathlib import Path
 
 from biqe.errors import BadLine
 from biqe.graph.blocks import MAX_LINE_BYTES, MAX_NAME_BYTES, Block, blocks
-from biqe.graph.collect import LABEL, Collector
+from biqe.graph.collect import LABEL, Collector, LabelBook
 from biqe.graph.files import Source
 
 _HEADERS = tuple(
@@ -109,6 +109,26 @@ def read_tsv_lines(source: Source, block: Block, into: Collector) -> None:
     """TSV lines that follow the header, if there is one."""
     rows = data_rows(source.path, block, into)
     into.add_triples(source.split, _triples(source, rows, into, "tab", Columns()))
+
+
+def read_labels(path: Path, into: LabelBook) -> None:
+    """A labels file: ``name TAB label``, or ``name TAB label TAB description``, one entity a line.
+
+    Blank lines and lines that start with ``#`` are skipped; an empty label stands for none. A file may be empty.
+    """
+    if path.stat().st_size == 0 and not path.is_fifo():
+        return
+    for block in blocks(path):
+        for line, row in data_rows(path, block, Collector()):
+            if len(row) not in (2, 3) or not row[0]:
+                raise BadLine(
+                    path,
+                    line,
+                    f"a label line has 2 or 3 columns and a name in the first. Got {len(row)} columns: "
+                    f"{chr(9).join(row)[:60]!r}",
+                    hint="write: name TAB label [TAB description]; or choose another file with --labels",
+                )
+            into.set(row[0], row[1].strip(), row[2].strip() if len(row) == 3 else "")
 
 
 def _triples(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from zlib import crc32
 
 import numpy as np
@@ -98,6 +99,53 @@ class Names(Sequence[str]):
         return digest.digest()
 
 
+class GrownNames(Names):
+    """``base`` followed by ``more``; ids of ``base`` do not change.
+
+    ``base`` may be memory-mapped and have millions of names; it is copied only where all names are needed at once.
+
+    >>> names = GrownNames(Names.of(["Rhine", "Elbe"]), Names.of(["Oder"]))
+    >>> len(names), names[2], names.find("Oder"), names.find("Elbe"), list(names) == ["Rhine", "Elbe", "Oder"]
+    (3, 'Oder', 2, 1, True)
+    """
+
+    def __init__(self, base: Names, more: Names) -> None:
+        self._base = base
+        self._more = more
+        self._lookup = None
+
+    @cached_property
+    def blob(self) -> NDArray[np.uint8]:  # type: ignore[override]
+        return np.concatenate([self._base.blob, self._more.blob])
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:  # type: ignore[override]
+        return np.concatenate([self._base.offsets, self._base.offsets[-1] + self._more.offsets[1:]])
+
+    def __len__(self) -> int:
+        return len(self._base) + len(self._more)
+
+    def __getitem__(self, id_):  # type: ignore[no-untyped-def, override]
+        if isinstance(id_, slice):
+            return [self[i] for i in range(*id_.indices(len(self)))]
+        if not -len(self) <= id_ < len(self):
+            raise IndexError(id_)
+        id_ %= len(self)
+        first = len(self._base)
+        return self._base[id_] if id_ < first else self._more[id_ - first]
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self._base, self._more)
+
+    def find(self, name: str) -> int | None:
+        """Id of ``name``, or None. If names repeat, the smallest id."""
+        id_ = self._base.find(name)
+        if id_ is not None:
+            return id_
+        id_ = self._more.find(name)
+        return None if id_ is None else id_ + len(self._base)
+
+
 def _decoded(data: bytes) -> str:
     try:
         return data.decode()
@@ -161,3 +209,18 @@ class Vocabulary:
     def fingerprint(self) -> str:
         """Sixteen hex digits that two vocabularies share exactly if their names and ids agree."""
         return hashlib.sha256(self.entities.digest() + self.relations.digest()).hexdigest()[:16]
+
+
+def first_part(vocabulary: Vocabulary, entities: int, relations: int) -> Vocabulary | None:
+    """The vocabulary of the first ``entities`` and ``relations``; None where there are fewer.
+
+    Its fingerprint shows whether a model was trained on an earlier state of this graph.
+    """
+    if len(vocabulary.entities) < entities or len(vocabulary.relations) < relations:
+        return None
+    return Vocabulary(_first(vocabulary.entities, entities), _first(vocabulary.relations, relations))
+
+
+def _first(names: Names, count: int) -> Names:
+    offsets = names.offsets[: count + 1]
+    return Names(names.blob[: offsets[-1]], offsets)

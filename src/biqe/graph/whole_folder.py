@@ -16,6 +16,8 @@ import json
 import os
 import secrets
 import shutil
+import stat
+import tempfile
 import threading
 import time
 import tokenize
@@ -29,6 +31,8 @@ from numpy.typing import NDArray
 from biqe.errors import InvalidOption, RunFailed, UnreadableFile
 
 MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 64 << 20
+"""A larger manifest is refused."""
 Written = TypeVar("Written")
 
 ABANDONED = 60.0
@@ -51,7 +55,7 @@ def write_folder(target: Path, write: Callable[[Path], Written], *, replace: boo
     try:
         temporary.mkdir(parents=True)
         with _held(temporary):
-            _clear(place)
+            _delete_abandoned(place.parent, f".{glob.escape(place.name)}.{8 * '[0-9a-f]'}.new")
             written = write(temporary)
             _move(temporary, place, replace=replace)
     except OSError as error:
@@ -72,8 +76,23 @@ def write_folder(target: Path, write: Callable[[Path], Written], *, replace: boo
 
 
 @contextlib.contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A new folder in the system's temporary directory, for this user only; it is deleted at the end.
+
+    What killed processes left behind under the same prefix is deleted first.
+    """
+    _delete_abandoned(Path(tempfile.gettempdir()), f"{glob.escape(prefix)}*")
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        with _held(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
 def _held(folder: Path) -> Iterator[bool]:
-    """Lock the folder while it is being written; yields whether the lock was free. A killed process loses its lock."""
+    """Lock the folder while it is in use; yields whether the lock was free. A killed process loses its lock."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -86,11 +105,13 @@ def _held(folder: Path) -> Iterator[bool]:
         os.close(handle)
 
 
-def _clear(place: Path) -> None:
-    """Delete temporary folders that killed writers of this place left behind."""
-    for left in place.parent.glob(f".{glob.escape(place.name)}.{8 * '[0-9a-f]'}.new"):
+def _delete_abandoned(parent: Path, pattern: str) -> None:
+    """Delete the folders of this user that killed processes left behind: older than a minute, and nobody's lock."""
+    for left in parent.glob(pattern):
         with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > ABANDONED:
+            found = left.lstat()
+            is_own_folder = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+            if is_own_folder and time.time() - found.st_mtime > ABANDONED:
                 with _held(left) as is_free:
                     if is_free:
                         shutil.rmtree(left)
@@ -114,45 +135,77 @@ def check_free(folder: str | Path, *, kind: str, what: str, force: bool) -> None
 
 def is_of_kind(folder: str | Path, kind: str) -> bool:
     """Whether the folder's manifest says that it is of ``kind``, in any version."""
+    path = Path(folder) / MANIFEST
     try:
-        manifest = json.loads((Path(folder) / MANIFEST).read_text("utf-8"))
-    except (OSError, ValueError):
+        manifest = json.loads(read_regular(path, MAX_MANIFEST_BYTES))
+    except (OSError, ValueError, RecursionError, UnreadableFile):
         return False
     return isinstance(manifest, dict) and manifest.get("kind") == kind
 
 
-def read_manifest(folder: Path, *, what: str, make: str, other: str, damaged: str) -> dict[str, Any]:
-    """The manifest of a ``what``, such as a mined set; UnreadableFile if there is none.
+def read_manifest(
+    folder: Path, *, kind: str, version: int, what: str, make: str, other: str, damaged: str
+) -> dict[str, Any]:
+    """The manifest of a ``what``, such as a mined set; UnreadableFile if there is none of this kind and version.
 
     Hints: how to ``make`` one where nothing is there, what to do with the ``other`` thing that is, or with a
     ``damaged`` one.
     """
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_text("utf-8"))
+        manifest = json.loads(read_regular(path, MAX_MANIFEST_BYTES))
     except (FileNotFoundError, NotADirectoryError) as error:
         if not os.path.lexists(folder):
             raise UnreadableFile(f"{what} {folder} does not exist", hint=make) from error
         raise UnreadableFile(f"{folder} is not a {what} of biqe: it has no {MANIFEST}", hint=other) from error
     except OSError as error:
         raise cannot_be_read(path, error) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreadableFile(f"{path} is damaged: {error}", hint=damaged) from error
     if not isinstance(manifest, dict):
         raise UnreadableFile(f"{folder} is not a {what} of biqe: its {MANIFEST} holds no JSON object", hint=other)
+    if manifest.get("kind") != kind:
+        found = repr(manifest.get("kind"))[:60]
+        raise UnreadableFile(
+            f"{folder} is not a {what} of biqe: its manifest says kind {found}, not {kind!r}", hint=make
+        )
+    if manifest.get("version") != version:
+        found = repr(manifest.get("version"))[:60]
+        raise UnreadableFile(
+            f"{folder} is a {what} of version {found}; this program reads version {version}", hint=damaged
+        )
     return manifest
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The bytes of a regular file of at most ``most`` bytes; UnreadableFile for a larger one, a pipe or a device."""
+    with open(open_regular(path), "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise UnreadableFile(f"{path} has more than {most:,} bytes, the most that is read", hint="is it the right one?")
+    return data
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a regular file; UnreadableFile for a pipe or a device, which might never end or answer."""
+    file = os.open(path, flags | os.O_NONBLOCK, 0o644)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise UnreadableFile(f"{path} is not a regular file", hint="a pipe or a device cannot stand in for it")
+    return file
 
 
 def read_array(path: Path, *, damaged: str) -> NDArray[Any]:
     """The array in ``path``, memory-mapped; UnreadableFile, with the hint ``damaged``, if it is none."""
     try:
+        os.close(open_regular(path))
         # One at a time: numpy reads the head of a file as Python, and two threads that do so at once may get a
         # SystemError (CPython 3.11). Copy-on-write: numba compiles every kernel once more for read-only arrays.
         with _HEADS:
             return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
     except OSError as error:
         raise cannot_be_read(path, error) from error
-    except (ValueError, TypeError, EOFError, SyntaxError, OverflowError, tokenize.TokenError) as error:
+    except (ValueError, TypeError, EOFError, SyntaxError, OverflowError, RecursionError, tokenize.TokenError) as error:
         raise UnreadableFile(f"{path} is damaged: {error}", hint=damaged) from error
 
 
@@ -182,9 +235,13 @@ def _move(temporary: Path, target: Path, *, replace: bool) -> None:
             shutil.rmtree(aside, ignore_errors=True)
     else:
         temporary.rename(target)
-    # The new name itself is on disk only after this; some file systems cannot do it, and lose nothing by it.
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on disk; some file systems cannot do it, and lose nothing by it."""
     with contextlib.suppress(OSError):
-        handle = os.open(target.parent, os.O_RDONLY)
+        handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

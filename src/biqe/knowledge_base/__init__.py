@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from biqe.answer.answers import Answers, Row
-from biqe.answer.config import MODES, TOP, WIDTH, AskConfig
 from biqe.answer.execute import count, select_rows, verdict
 from biqe.answer.explain_request import explain_options
 from biqe.answer.terms import TermTable
@@ -28,9 +27,10 @@ from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.vocabulary import Vocabulary
 from biqe.knowledge_base.locate import AUTO, check_vocabulary, locate
 from biqe.knowledge_base.model_selection import Selection
+from biqe.predict.config import MODES, TOP, WIDTH, AskConfig
 from biqe.predict.predictor import Predictor
 from biqe.predict.rows import join_notes
-from biqe.query.bind_question import BoundQuestion, bind_question
+from biqe.query.bind import BoundQuestion, bind_question
 from biqe.query.question import ASK, COUNT, Question
 from biqe.query.shapes import shape_of
 from biqe.query.sparql import parse_question
@@ -137,31 +137,29 @@ class KnowledgeBase:
         return changed
 
     @cached_property
-    def _read(self) -> dict[Path, tuple[Any, Any]]:
-        """Models as they lie in their folders, each with its calibration."""
+    def _read(self) -> dict[Path, Any]:
+        """Models as they lie in their folders."""
         return {}
 
     def _load(self, folder: Path) -> Predictor:
         # The only place where asking needs torch.
-        from biqe.models._extended_vocabulary import over_graph
+        from biqe.models._grown_graph import over_graph
 
         if folder not in self._read:
             self._read[folder] = self._read_model(folder)
-        model, calibration = self._read[folder]
-        return Predictor(over_graph(model, self.graph), calibration)
+        return Predictor(over_graph(self._read[folder], self.graph))
 
-    def _read_model(self, folder: Path) -> tuple[Any, Any]:
+    def _read_model(self, folder: Path) -> Any:
         if not (folder / "manifest.json").is_file():
             raise UnreadableFile(
                 f"{self.name} has no model yet: {folder} has no manifest.json",
                 hint="a run writes its first model after its first validation; --mode known does without",
             )
         from biqe.models.store import for_few_rows, load
-        from biqe.predict import calibration
 
         loaded = load(folder)
         check_vocabulary(folder, loaded.manifest, self.vocabulary)
-        return for_few_rows(loaded.model), calibration.load(folder)
+        return for_few_rows(loaded.model)
 
     def ask(
         self,
@@ -180,12 +178,13 @@ class KnowledgeBase:
         """Answers to a SPARQL query: known rows first and complete, then up to ``top`` predicted ones.
 
         ``mode`` is ``both``, ``known`` or ``predicted``. A graph without a model gives known rows only, and refuses
-        ``predicted``. ``joint`` and ``width`` say how tuples of several variables are found (see AskConfig); left out,
-        as when the model's probabilities were calibrated, and the answers say where it was otherwise. ``model``
+        ``predicted``. ``joint`` and ``width`` say how rows of several variables are found (see AskConfig). ``model``
         is the name of one of several models, or ``auto`` for the best one on queries of this shape, with the others to
         fall back on; left out, it is the main model, or ``auto`` where there is a selection. A query that no model can
-        answer raises UnsupportedQuery with its reason, unless ``mode`` is ``known``. ``coverage``, such as 0.9, asks a
-        calibrated model for an answer set: as many rows as it takes for the missing answer to be among them so often.
+        answer is answered from the graph, with a note that gives the reason; in mode ``predicted`` it raises
+        UnsupportedQuery. ``coverage``, such as 0.9, asks a
+        model with calibrated probabilities for an answer set: as many rows as it takes for a missing answer to be among
+        them so often.
         With ``injective``, no entity stands twice in a predicted row. With ``links=False`` the same rows come
         sooner, and the model is not asked how probable their missing links are.
 
@@ -241,28 +240,21 @@ class KnowledgeBase:
                 return self._answered(text, question, predictor, config, start, why, name)
             except UnsupportedQuery as refusal:
                 refusals.append(refusal)
-        if config.mode == "both" and isinstance(refusals[0], NotPredictableYet):
-            return self._answered(text, question, None, config, start, "", note=str(refusals[0].message))
+        if config.mode == "both":
+            note = f"from the graph alone: {refusals[0].message}"
+            return self._answered(text, question, None, config, start, "", note=note)
         raise refusals[0]
 
     def _refuse_unseen(self, question: BoundQuestion, predictor: Predictor) -> None:
         """NotPredictableYet for a question that names what came to the graph after the model was trained."""
         if predictor.seen is None:
             return
-        entities, relations = predictor.seen
         vocabulary = self.vocabulary
-        named = {
-            f"entity {vocabulary.entities[node]!r}"
-            for branch in question.branches
-            for node in branch.wide.nodes
-            if node >= entities
-        }
-        named |= {
-            f"relation {vocabulary.relations[relation]!r}"
-            for branch in question.branches
-            for _, relation, _ in branch.wide.edges
-            if relation >= relations
-        }
+        wide = [branch.wide for branch in question.branches]
+        nodes = {node for query in wide for node in query.nodes if node >= 0 and not predictor.knows(node, 0)}
+        relations = {edge[1] for query in wide for edge in query.edges if not predictor.knows(0, edge[1])}
+        named = [f"entity {vocabulary.entities[node]!r}" for node in nodes]
+        named += [f"relation {vocabulary.relations[relation]!r}" for relation in relations]
         if named:
             raise NotPredictableYet(
                 f"{', '.join(sorted(named))}: not predictable yet, because {predictor.name} was trained before it came",
@@ -308,25 +300,23 @@ class KnowledgeBase:
         note: str = "",
     ) -> Answers | TermTable:
         model = name or (predictor.name if predictor else None)
-        if predictor is not None and predictor.seen is not None:
+        if predictor is not None and predictor.seen is not None and predictor.links is None:
             newer = self._newer_than(predictor.seen[0])
             newer_ones = f"{newer:,} entities are" if newer > 1 else "1 entity is"
             note = f"{newer_ones} newer than the model, and in no predicted row" if newer else ""
-        targets = max(len(branch.wide.targets) for branch in question.branches)
-        remark = join_notes([predictor.calibration_note(config.joint, targets) if predictor else "", note])
+        numbers = "" if predictor is None else predictor.note
         if question.form == COUNT:
             counted = count(self.graph, question, predictor, config)
-            known = None if config.mode == "predicted" else counted.known
             return TermTable.of_count(
                 text,
                 question.counted_as,
-                known,
+                None if config.mode == "predicted" else counted.known,
                 counted.expected,
                 model=model,
                 source=self.name,
                 seconds=time.perf_counter() - start,
                 why=why,
-                note=join_notes([counted.note, remark]),
+                note=join_notes([counted.note, numbers, note]),
             )
         answer = verdict if question.form == ASK else select_rows
         rows = answer(self.graph, question, predictor, config)
@@ -342,13 +332,16 @@ class KnowledgeBase:
             question.branches,
             question.form,
             why,
-            remark,
+            join_notes([numbers if len(rows) > rows.known_count else "", note]),
+            self.explain,
         )
 
     def explain(self, row: Row, *, views: Sequence[str] | None = None) -> Explanation:
-        """Why a row of ``ask`` is an answer: what each unknown looked at, what the row rests on, what would change it.
+        """Why a row of ``ask`` is an answer: in a ``sentence``, then what it rests on and what speaks for its missing
+        links.
 
-        ``views`` are some of attention, witness and counterfactual; left out, all of them.
+        ``views`` are some of witness, attention (what each unknown looked at) and counterfactual (what would change
+        the row); left out, the witness.
         """
         if not isinstance(row, Row):
             raise InvalidOption(

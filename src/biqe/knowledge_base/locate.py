@@ -21,13 +21,14 @@ from typing import Any
 
 from biqe.errors import InvalidOption, UnknownName, UnreadableFile, VocabularyMismatch
 from biqe.graph import folder as graph_folder
-from biqe.graph.grown import first_part
-from biqe.graph.vocabulary import Vocabulary
+from biqe.graph.vocabulary import Vocabulary, first_part
 from biqe.knowledge_base.model_selection import Selection, read_selection
 
 EMBEDDED = ("atlas",)
 AUTO = "auto"
 """Reserved name: choose the model by query shape."""
+LINK_PROBABILITIES = "links.safetensors"
+"""File of a model folder with calibrated probabilities of links (links/probability.py)."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,11 @@
 targets       targets of a batch of queries, and whether a query can be answered
 softmax       scores of all entities at once, and the cross-entropy over them
 complex       ComplEx, the link predictor
+rules         closed paths that make a link likely, with their record on the graph
+kinds         how well an entity fits as subject or object of a relation
+probability   the calibrated probability of a link, from ComplEx, rules and kinds
+fit           fits it on facts that were held out from training
+knowledge     what was learnt about links, and its file
 stored        the links that a graph holds
 truth         truth values of links: the interface ``Links`` that the search works on
 structures    queries of one structure, grouped, and the order in which their variables are solved

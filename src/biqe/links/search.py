@@ -16,6 +16,7 @@ graph holds them already.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -41,16 +42,17 @@ def marginals(group: Group, links: Links, t_norm: str, width: int, beside: torch
 
 
 @torch.no_grad()
-def beside_encoder(batch: Batch, links: Links, own: torch.Tensor, weight: float, width: int) -> torch.Tensor:
-    """(V, E) log-probabilities by encoder and links, up to a number that the entities of a target share, in the order
-    of the batch's queries and nodes. ``own``, (V, E), is what the encoder says; ``weight``, above 0, is that of the
-    links; ``width`` entities are kept of each variable. Queries that cannot be searched keep the encoder's scores."""
-    beside, found = _beside(own, weight), own.clone()
-    few = sum(group.entities.numel() for group in batch.groups) <= FEW_NODES
-    for group in with_constants(batch.groups, links) if few else batch.groups:
+def beside_encoder(
+    groups: Sequence[Group], links: Links, own: torch.Tensor, weight: float, width: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """For each group: the numbers of its targets, and their (v, E) log-probabilities by encoder and links, up to a
+    number that the entities of a target share. ``own``, (V, E), is what the encoder says of all targets of the batch;
+    ``weight``, above 0, is that of the links; ``width`` entities are kept of each variable."""
+    beside = _beside(own, weight)
+    few = sum(group.entities.numel() for group in groups) <= FEW_NODES
+    for group in with_constants(groups, links) if few else groups:
         best = marginals(group, links, "product", width, beside)
-        found[group.rows.flatten()] = best.flatten(0, 1) * weight
-    return found
+        yield group.rows.flatten(), best.flatten(0, 1) * weight
 
 
 @torch.no_grad()

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from biqe.errors import UnsupportedQuery, VocabularyMismatch
 from biqe.links.targets import Support, Targets, TargetTable
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.dag import analyse
-from biqe.query.orient import flips
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet
+from biqe.query.dag import analyse, flips
 
 LEFT_OUT = -1
 """Structure number of queries that cannot be solved."""
+SHAPES = ("link", "path", "intersection", "branches", "several unknowns")
+"""What a question can look like to somebody who decides how it is solved; see ``Structure.shape``."""
 ANCHOR = 0
 """Node value of every constant in a structure, where its id does not matter."""
 
@@ -82,6 +82,19 @@ class Structure:
             old = part[end]
             part = {node: part[start] if number == old else number for node, number in part.items()}
         return True
+
+    @property
+    def shape(self) -> str:
+        """One of SHAPES: more than one target; one link; a way without forks; links from constants that meet in the
+        target; or ways that meet, at least one of which leads over a hidden variable."""
+        if len(self.targets) > 1:
+            return "several unknowns"
+        if len(self.links) == 1:
+            return "link"
+        ends = [link.end for link in self.links]
+        if len(set(ends)) == len(ends):
+            return "path"
+        return "intersection" if len(self.order) == 1 else "branches"
 
     @property
     def is_single_link(self) -> bool:
@@ -209,6 +222,10 @@ class StructuredQueries:
                 self._row[alike[members]] = np.arange(len(members))
                 self._structures.append(structure)
                 self._tables.append((np.maximum(values[members], 0).astype(np.int64), relations))
+
+    def shapes(self) -> list[str | None]:
+        """The shape of each query; None for what cannot be solved."""
+        return [None if code == LEFT_OUT else self._structures[code].shape for code in self._code.tolist()]
 
     def batch(self, rows: NDArray[np.integer]) -> Batch:
         """The queries ``rows``, in this order."""

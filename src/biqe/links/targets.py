@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from biqe.errors import UnsupportedQuery
-from biqe.query.queryset import QuerySet, members
+from biqe.query.bound import QuerySet, members
 
 TRAINING = "train"
 """Name of the filters (``QuerySet.filters``) that hold all answers in the training graph."""

@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass, fields
 import numpy as np
 
 from biqe.errors import EmptyResult, InvalidOption
-from biqe.graph.knowledge_graph import SPLITS, Splits
-from biqe.mine.intersect import dag_queries
+from biqe.graph.knowledge_graph import SPLITS, Graph, Splits
+from biqe.mine.intersect import dag_queries, distinct_depths
 from biqe.mine.leakage import Leakage, leakage, refuse_leakage
-from biqe.mine.paths import path_queries
 from biqe.mine.statistics import SplitStatistics, split_statistics
-from biqe.mine.walks import DEPTHS, walks
-from biqe.query.queryset import QuerySet, concatenate
+from biqe.mine.walks import DEPTHS, path_queries, walks
+from biqe.query.bound import QuerySet, concatenate
 
 RECIPES = ("cq", "paths")
+DEPTHS_OF_UNKNOWNS = ("distinct", "any")
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,9 @@ class MineConfig:
     """How often the training walks are dealt into sets, until there are enough DAGs."""
     eval_passes: int = 1
     """The same for valid and test. In one pass each branch is used once."""
+    depths: str = "distinct"
+    """distinct: of two unknowns of a DAG at one depth the later one is given, as the paper requires. any: both are
+    asked for, which the paper's positions cannot tell apart."""
     equal_branches: bool = False
     """Keep branches that ask what another branch of their DAG asks, as the authors' release does."""
     at_ends: bool = False
@@ -61,6 +64,11 @@ class MineConfig:
             raise InvalidOption(
                 f"recipe must be one of {', '.join(RECIPES)}. Got {self.recipe!r}",
                 hint="cq evaluates DAGs, paths evaluates paths",
+            )
+        if self.depths not in DEPTHS_OF_UNKNOWNS:
+            raise InvalidOption(
+                f"depths must be {' or '.join(DEPTHS_OF_UNKNOWNS)}. Got {self.depths!r}",
+                hint="distinct keeps the paper's rule; any asks for all entities on the branches",
             )
         for name in ("seed", "paths", "dags", "eval_paths", "eval_dags"):
             if getattr(self, name) < 0:
@@ -177,7 +185,7 @@ def mine(
         config,
         queries,
         {
-            split: split_statistics(some, triples=len(splits.train) if split == "train" else 0)
+            split: split_statistics(some, splits.vocabulary, splits.train if split == "train" else None)
             for split, some in queries.items()
         },
         found,
@@ -208,4 +216,27 @@ def mine_split(splits: Splits, split: str, config: MineConfig) -> QuerySet:
         at_ends=config.at_ends,
         passes=config.train_passes if is_train else config.eval_passes,
     )
+    if config.depths == "distinct":
+        dags = distinct_depths(dags)
     return concatenate([path_queries(walked), dags]) if is_train else dags
+
+
+def epoch_queries(
+    graph: Graph, *, paths: int, dags: int, seed: int, epoch: int, inverse_share: float = 0.0, rank: int = 0
+) -> QuerySet:
+    """Fresh queries for an epoch of training, so that no fixed sample can be learnt by heart: ``paths`` path queries,
+    then ``dags`` DAG queries, all without filters; fewer where the graph has fewer. All entities on the branches of a
+    DAG are asked for, two of one depth among them.
+
+    The same seed and epoch give the same queries, whatever was mined before. ``inverse_share`` is the share of
+    queries mined on the graph walked both ways; their edges carry inverse relations where they go against
+    the direction of a triple. Where several processes mine for one epoch, each has a ``rank`` and walks of its own.
+    """
+    if min(paths, dags) < 0:
+        raise InvalidOption(f"paths and dags must be 0 or more. Got {paths} and {dags}")
+    if min(seed, epoch) < 0:
+        raise InvalidOption(f"seed and epoch must be 0 or more. Got {seed} and {epoch}")
+    # Seeds are padded with zeros, so the ranks stand behind a mark that no other use of the seed has.
+    rng = np.random.default_rng([seed, epoch, *([0xA7, rank] if rank else [])])
+    walked = walks(graph, count=max(paths, dags), rng=rng, inverse_share=inverse_share)
+    return concatenate([path_queries(walked.take(slice(0, paths))), dag_queries(graph, walked, count=dags, rng=rng)])

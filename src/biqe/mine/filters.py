@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from biqe.errors import InvalidOption
 from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import Graph, Splits
-from biqe.mine.paths import offsets
-from biqe.query.bound import HIDDEN, TARGET
-from biqe.query.queryset import KINDS, AnswerSets, QuerySet
+from biqe.mine.walks import offsets
+from biqe.query.bound import HIDDEN, KINDS, TARGET, AnswerSets, QuerySet
 
 _PATH = KINDS.index("path")
 

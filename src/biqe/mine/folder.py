@@ -33,8 +33,7 @@ from biqe.graph.whole_folder import (
 from biqe.mine.dataset import MineConfig, MinedSet
 from biqe.mine.leakage import Leakage
 from biqe.mine.statistics import DEFINITIONS, SplitStatistics
-from biqe.query.bound import HIDDEN
-from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet
+from biqe.query.bound import HIDDEN, KINDS, ROLES, AnswerSets, QuerySet
 
 KIND = "biqe mined set"
 VERSION = 1
@@ -68,19 +67,9 @@ def check_target(folder: str | Path, *, force: bool = False) -> None:
 
 def load_manifest(folder: str | Path) -> dict[str, Any]:
     """The manifest of a mined set; UnreadableFile if it is none, or one of another version."""
-    place = Path(folder)
-    manifest = read_manifest(place, what="mined set", make=_MAKE, other=_MAKE, damaged=_DAMAGED)
-    if manifest.get("kind") != KIND:
-        raise UnreadableFile(
-            f"{place} is not a mined set of biqe: its manifest says kind {manifest.get('kind')!r}, not {KIND!r}",
-            hint=_MAKE,
-        )
-    if manifest.get("version") != VERSION:
-        raise UnreadableFile(
-            f"{place} is a mined set of version {manifest.get('version')!r}; this program reads version {VERSION}",
-            hint=_DAMAGED,
-        )
-    return manifest
+    return read_manifest(
+        Path(folder), kind=KIND, version=VERSION, what="mined set", make=_MAKE, other=_MAKE, damaged=_DAMAGED
+    )
 
 
 def load(folder: str | Path, splits: Splits | None = None, *, vocabulary: Vocabulary | None = None) -> MinedSet:

@@ -9,18 +9,17 @@ More passes deal them anew, until there are as many queries as wanted; the same 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biqe.errors import InvalidOption
 from biqe.graph.knowledge_graph import Graph
-from biqe.mine.paths import offsets
 from biqe.mine.signatures import Keys, signatures, unseen
-from biqe.mine.walks import Walks, random_edges
-from biqe.query.bound import TARGET
-from biqe.query.queryset import KINDS, ROLES, QuerySet, concatenate
+from biqe.mine.statistics import branch_lengths, source_nodes
+from biqe.mine.walks import Walks, offsets, random_edges
+from biqe.query.bound import KINDS, ROLES, TARGET, QuerySet, concatenate
 
 BRANCHES = 3
 """Most branches of a DAG."""
@@ -83,6 +82,29 @@ def dag_queries(
         return parts[0]
     together = concatenate(parts)
     return together.take(rng.permutation(len(together)))
+
+
+def distinct_depths(dags: QuerySet) -> QuerySet:
+    """The DAGs with at most one unknown a depth, as the paper requires: of two at one depth the later node is given.
+
+    The paper defines depth as the distance from the sources, and gives as its reason that two unknowns of one depth
+    would have the same position; but its positions count from the tail. So neither distance occurs twice here. Only
+    unknowns on the branches can clash: the intersection lies deeper than all of them, and the tail deeper still.
+    """
+    sources, lengths = source_nodes(dags), branch_lengths(dags)
+    longest = int(lengths.max(initial=1))
+    owner = np.searchsorted(dags.node_offsets, sources, side="right") - 1
+    branch = np.arange(len(sources)) - np.searchsorted(owner, owner)  # number of the branch within its query
+    from_source, from_tail = np.zeros((2, len(dags), longest + 1), bool)  # distances at which something is asked for
+    nodes, roles = dags.nodes.copy(), dags.roles.copy()
+    for number in range(int(branch.max(initial=-1)) + 1):
+        for depth in range(1, longest):
+            rows = np.flatnonzero((branch == number) & (lengths > depth))
+            query, distance, node = owner[rows], lengths[rows] - depth, sources[rows] + depth
+            clash = from_source[query, depth] | from_tail[query, distance]
+            nodes[node[clash]], roles[node[clash]] = dags.gold[node[clash]], _NONE
+            from_source[query[~clash], depth] = from_tail[query[~clash], distance[~clash]] = True
+    return replace(dags, nodes=nodes, roles=roles)
 
 
 def _visits(graph: Graph, walks: Walks, both_ways: bool, at_ends: bool) -> _Visits:

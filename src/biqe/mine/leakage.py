@@ -17,7 +17,7 @@ from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import Triples, contains
 from biqe.mine.signatures import Keys, signatures
 from biqe.mine.statistics import branch_lengths
-from biqe.query.queryset import KINDS, QuerySet
+from biqe.query.bound import KINDS, QuerySet
 
 
 @dataclass(frozen=True)

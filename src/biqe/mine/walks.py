@@ -1,9 +1,10 @@
-"""Random walks through a graph: the paths that everything mined is made of.
+"""Random walks through a graph, and walks as path queries. DAGs are made of walks, too (intersect.py).
 
 Paper: section "Datasets", first list. From every node, a depth is drawn uniformly from 2 to 5, then a random
 edge is followed until that depth is reached. A walk that comes to an entity without a way on never reaches its
 depth and is dropped. Where more walks are wanted than there are nodes, every node is tried again, in a new
-order, round after round; the same walk is kept once.
+order, round after round; the same walk is kept once. A path query gives the source of a walk and asks for "all
+entities except the source entity".
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from biqe.errors import InvalidOption
 from biqe.graph.index import Index
 from biqe.graph.knowledge_graph import Graph
 from biqe.mine.signatures import Keys, signatures, unseen
+from biqe.query.bound import KINDS, ROLES, TARGET, QuerySet
 
 DEPTHS = (2, 5)
 """Shortest and longest walk of the paper, in edges."""
@@ -27,6 +29,7 @@ _BARREN_ROUNDS = 12
 """Rounds in a row without one new walk that end the search earlier."""
 _ROUND = 1024
 """Walks of a later round, at least: where starts are few, each is tried several times."""
+_NONE, _TAIL, _BRANCH = ROLES.index("none"), ROLES.index("tail"), ROLES.index("branch")
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,37 @@ def walks(
     free, _ = _walks(graph, both, rng, depths, starts, seen, both_ways=True)
     together = _join([forward, free])
     return together.take(rng.permutation(len(together)))
+
+
+def path_queries(walks: Walks) -> QuerySet:
+    """One query a walk: nodes in the order of the walk, node 0 the source, the last one the tail.
+
+    A path has no intersection, so the targets before the tail have role ``branch``.
+    """
+    column = np.arange(walks.entities.shape[1])
+    lengths = walks.lengths[:, None]
+    is_node = column <= lengths
+    is_edge = column[:-1] < lengths
+    gold = walks.entities[is_node]
+    place = np.broadcast_to(column, is_node.shape)[is_node]
+    last = np.repeat(walks.lengths, walks.lengths + 1)
+    step = np.broadcast_to(column[:-1], is_edge.shape)[is_edge]
+    return QuerySet(
+        offsets(walks.lengths + 1),
+        np.where(place == 0, gold, TARGET).astype(np.int32),
+        gold,
+        np.where(place == 0, _NONE, np.where(place == last, _TAIL, _BRANCH)).astype(np.int8),
+        offsets(walks.lengths),
+        np.stack([step, walks.relations[is_edge], step + 1], axis=1).astype(np.int32),
+        np.full(len(walks), KINDS.index("path"), np.int8),
+    )
+
+
+def offsets(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
+    """(n+1,) where slices of these lengths begin and end."""
+    result = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=result[1:])
+    return result
 
 
 def random_edges(

@@ -3,9 +3,8 @@
     delta = |p - c|,   d = sum over dimensions of max(delta - o, 0) + a min(delta, o)
 
 for a box with centre c and offset o, and a point p: what lies outside the box counts in full, the way inside it
-with the factor a. With a = 1 the offset drops out, and d is the L1 distance between p and c. Boxes are dealt to as
-many threads as torch uses. Points are visited in tiles that stay in the cache, four at a time, so that a
-dimension of the box is loaded once for four points.
+with the factor a. Boxes are dealt to as many threads as torch uses. Points are visited in tiles that stay in the
+cache, four at a time, so that a dimension of the box is loaded once for four points.
 """
 
 from __future__ import annotations
@@ -60,9 +59,9 @@ def _distances(centres, offsets, points, inside, tile, first, last, out):  # typ
 
 @_kernel
 def _gradients(  # type: ignore[no-untyped-def]
-    centres, offsets, points, inside, tile, first, last, grad, least, grad_centres, grad_offsets, grad_points
+    centres, offsets, points, inside, tile, first, last, grad, grad_centres, grad_offsets, grad_points
 ):
-    """Adds what rows first..last of ``grad`` (V, K) mean for boxes and points; of row i, what is above least[i]."""
+    """Adds what rows first..last of ``grad`` (V, K) mean for boxes and points."""
     count, width = points.shape
     zero, one = centres.dtype.type(0), centres.dtype.type(1)
     saved = one - inside
@@ -73,7 +72,7 @@ def _gradients(  # type: ignore[no-untyped-def]
             grad_c, grad_o = grad_centres[i], grad_offsets[i]
             for k in range(start, stop):
                 g = grad[i, k]
-                if abs(g) <= least[i]:
+                if g == zero:
                     continue
                 p, grad_p = points[k], grad_points[k]
                 for d in range(width):
@@ -115,14 +114,14 @@ def _array(tensor: torch.Tensor) -> NDArray[Any]:
 class _BoxDistances(torch.autograd.Function):
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, centres: torch.Tensor, offsets: torch.Tensor, points: torch.Tensor, inside: float, skip: float
+        ctx: Any, centres: torch.Tensor, offsets: torch.Tensor, points: torch.Tensor, inside: float
     ) -> torch.Tensor:
         out = centres.new_empty(len(centres), len(points))
         arrays, written = [_array(tensor) for tensor in (centres, offsets, points)], out.numpy()
         share, tile = _constants(arrays[2], inside)
         _deal(len(centres), lambda _, first, last: _distances(*arrays, share, tile, first, last, written))
         ctx.save_for_backward(centres, offsets, points)
-        ctx.inside, ctx.skip = inside, skip
+        ctx.inside = inside
         return out
 
     @staticmethod
@@ -131,16 +130,15 @@ class _BoxDistances(torch.autograd.Function):
         arrays, grad = [_array(tensor) for tensor in (centres, offsets, points)], _array(grad_output)
         share, tile = _constants(arrays[2], ctx.inside)
         grad_centres, grad_offsets = torch.zeros_like(centres), torch.zeros_like(offsets)
-        least = _array(grad_output.abs().mean(1) * ctx.skip)
         # Threads share the points, so each adds up its own; the sum is taken in a fixed order.
         grad_points = points.new_zeros(_parts(len(centres)), *points.shape)
         into = [tensor.numpy() for tensor in (grad_centres, grad_offsets, grad_points)]
 
         def work(part: int, first: int, last: int) -> None:
-            _gradients(*arrays, share, tile, first, last, grad, least, into[0], into[1], into[2][part])
+            _gradients(*arrays, share, tile, first, last, grad, into[0], into[1], into[2][part])
 
         _deal(len(centres), work)
-        return grad_centres, grad_offsets, grad_points.sum(0), None, None
+        return grad_centres, grad_offsets, grad_points.sum(0), None
 
 
 def _constants(points: NDArray[Any], inside: float) -> tuple[Any, int]:
@@ -148,13 +146,6 @@ def _constants(points: NDArray[Any], inside: float) -> tuple[Any, int]:
     return points.dtype.type(inside), max(4, TILE_BYTES // max(1, points.itemsize * points.shape[1]) // 4 * 4)
 
 
-def box_distances(
-    centres: torch.Tensor, offsets: torch.Tensor, points: torch.Tensor, inside: float, *, skip: float = 0.0
-) -> torch.Tensor:
-    """(V, K) distances between boxes (V, D), (V, D) and points (K, D), with gradients for all three.
-
-    Most pairs in a batch lie so far apart that their gradient is next to nothing, yet costs as much as any other.
-    With ``skip``, a pair whose gradient is below that share of the mean over its box's pairs is left out; so what a
-    box loses altogether is below that share of the whole, in absolute values.
-    """
-    return _BoxDistances.apply(centres, offsets, points, inside, skip)  # type: ignore[no-any-return]
+def box_distances(centres: torch.Tensor, offsets: torch.Tensor, points: torch.Tensor, inside: float) -> torch.Tensor:
+    """(V, K) distances between boxes (V, D), (V, D) and points (K, D), with gradients for all three."""
+    return _BoxDistances.apply(centres, offsets, points, inside)  # type: ignore[no-any-return]

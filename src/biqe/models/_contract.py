@@ -20,8 +20,7 @@ from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.graph.knowledge_graph import Graph
 from biqe.links.beam import Tuples
 from biqe.links.targets import TRAINING, Support, Targets, TargetTable, refuse_unknown
-from biqe.query.bound import BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import BoundQuery, QuerySet
 
 __all__ = ["TRAINING", "Support", "TargetTable", "Targets", "Tuples", "refuse_unknown"]  # of links, for model files
 
@@ -118,7 +117,7 @@ class DescribesTraining(Protocol):
     tables: ClassVar[Mapping[str, str]]
     """Weights with one row for each entity or relation, by name or pattern of names, and what the rows stand for:
     entities, relations, directions (relations, then their inverses), or mask and directions. They are extended when a
-    run continues on a grown graph (_warm_start.py). Default: none."""
+    run continues on a grown graph (_grown_graph.py). Default: none."""
     draws_only_weights: ClassVar[bool]
     """True if the constructor only initialises weights, so that loading may skip that. Default False."""
 

@@ -56,21 +56,15 @@ class PooledDropout(nn.Module):
         return f"share={self.share}"
 
 
-def draw_positives(targets: Targets, count: int = 1) -> torch.Tensor:
-    """(V, count) true entities of each target; -1 where none is known.
-
-    Where all answers are attached they are drawn from those, with replacement; else the gold entity is the only
-    one, and the result is (V, 1).
-    """
-    if targets.offsets is None or targets.answers is None:
-        return targets.gold.unsqueeze(1)
-    numbers = targets.offsets.diff().unsqueeze(1)  # (V, 1)
-    drawn = torch.randint(_WIDE, (len(numbers), count)) % numbers.clamp_min(1)
-    if not len(targets.answers):
-        return targets.gold.unsqueeze(1).expand(-1, count)
-    last = len(targets.answers) - 1
-    chosen = targets.answers[(targets.offsets[:-1].unsqueeze(1) + drawn).clamp_max(last)]
-    return torch.where(numbers > 0, chosen, targets.gold.unsqueeze(1))
+def draw_positives(targets: Targets) -> torch.Tensor:
+    """(V,) a true entity of each target, drawn from all of its answers where these are attached; -1 where none is
+    known."""
+    if targets.offsets is None or targets.answers is None or not len(targets.answers):
+        return targets.gold
+    numbers = targets.offsets.diff()
+    drawn = torch.randint(_WIDE, (len(numbers),)) % numbers.clamp_min(1)
+    places = (targets.offsets[:-1] + drawn).clamp_max(len(targets.answers) - 1)
+    return torch.where(numbers > 0, targets.answers[places], targets.gold)
 
 
 def draw_negatives(count: int, entity_count: int) -> torch.Tensor:

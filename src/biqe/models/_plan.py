@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from biqe.errors import UnsupportedQuery
 from biqe.links.targets import Support, Targets, TargetTable
-from biqe.query.bound import TARGET, BoundQuery
+from biqe.query.bound import TARGET, BoundQuery, QuerySet, members
 from biqe.query.dag import analyse
-from biqe.query.queryset import QuerySet, members
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class EncodedPlans:
             which = f"query {row:,}" if len(queries) > 1 else "the query"
             raise UnsupportedQuery(
                 f"{which} has a variable that no constant leads to, so no state can be made",
-                hint="turn its edges with query.orient, or ask supports() first",
+                hint="turn its edges with query.dag, or ask supports() first",
             )
         depths = _depths(source, target, len(queries.nodes), int(np.diff(queries.node_offsets).max(initial=0)))
 
@@ -164,6 +163,21 @@ def walk(
         ]
         table = torch.cat([table, *reached])
     return table.index_select(0, batch.target_slots)
+
+
+def by_matrix(states: torch.Tensor, relations: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
+    """(m, D) each state, (m, D), times the matrix of its relation, (m,): M q with M out of ``matrices`` (2R, D, D).
+
+    A relation's matrix is multiplied once, with all of its states together."""
+    if len(states) == 0:
+        return states
+    order = torch.argsort(relations, stable=True)
+    used, counts = torch.unique_consecutive(relations[order], return_counts=True)
+    # Unbound at once, so that the backward pass stacks one gradient instead of filling a whole one a relation.
+    apart = matrices.unbind(0)
+    parts = torch.split(states.index_select(0, order), counts.tolist())
+    moved = [part @ apart[relation].t() for part, relation in zip(parts, used.tolist(), strict=True)]
+    return torch.cat(moved).index_select(0, torch.argsort(order))
 
 
 def walkable(query: BoundQuery, model: str, *, inverses: bool) -> Support:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from biqe.links.targets import Targets, TargetTable
-from biqe.query.queryset import QuerySet
-from biqe.query.token_table import FIRST_ENTITY, MASK, TokenTable, token_table
+from biqe.query.bound import QuerySet
+from biqe.query.tokens import FIRST_ENTITY, MASK, TokenTable, token_table
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,9 @@ from biqe.links.softmax import repeat_rows, soft_cross_entropy, with_all
 from biqe.models._contract import ENTITY_ROWS, EntityLoss, Paper, QueryModel, Support, Trace, check_options
 from biqe.models._draws import PooledDropout
 from biqe.models._tokens import Batch, EncodedQueries, Places, embed, relative_buckets
-from biqe.query.bound import BoundQuery, Outline
+from biqe.query.bound import BoundQuery, Outline, QuerySet
 from biqe.query.dag import analyse
-from biqe.query.queryset import QuerySet
-from biqe.query.token_table import FIRST_ENTITY, token_table
-from biqe.query.tokens import tokens
+from biqe.query.tokens import FIRST_ENTITY, token_table, tokens
 
 REMEMBERED = 4096
 """Outlines of supported queries that are remembered."""
@@ -54,6 +52,8 @@ class Config:
     """Width of the layer between the two linear maps of a feed-forward block."""
     dropout: float = 0.1
     """Share of hidden values dropped while training."""
+    attention_dropout: float = 0.0
+    """Share of attention weights dropped while training; as much as of hidden values in BERT."""
     positions: str = "structure"
     """How tokens know where they stand: paper (distance from the path's end) or structure (also relative)."""
     context: str = "full"
@@ -71,7 +71,8 @@ class Config:
         sizes = dict.fromkeys(("width", "layers", "heads", "feed_forward", "max_position"), "at least 1")
         words = {"positions": ("paper", "structure"), "context": ("full", "past"), "norm": ("pre", "post")}
         average = {"mask_average": ("hidden", "probability")}
-        check_options(self, {**sizes, **words, **average, "dropout": "in [0, 1)"})
+        shares = dict.fromkeys(("dropout", "attention_dropout"), "in [0, 1)")
+        check_options(self, {**sizes, **words, **average, **shares})
         if self.width % self.heads:
             raise InvalidOption(
                 f"'heads' must divide 'width'. Got {self.heads} heads and width {self.width}",
@@ -93,6 +94,7 @@ class Layer(nn.Module):
         self.feed_out = nn.Linear(config.feed_forward, config.width)
         self.feed_norm = nn.LayerNorm(config.width, eps=1e-12)
         self.dropout = PooledDropout(config.dropout)
+        self.attention_dropout = PooledDropout(config.attention_dropout)
 
     def forward(self, x: Tensor, bias: Tensor | None, places: Places, keep: list[Tensor] | None, last: bool) -> Tensor:
         """(N, D) -> (N, D); or in the ``last`` layer (n, D), the masks alone, which is cheaper and all that is
@@ -109,18 +111,17 @@ class Layer(nn.Module):
     def _attend(self, x: Tensor, bias: Tensor | None, places: Places, keep: list[Tensor] | None, last: bool) -> Tensor:
         (B, T), D, H = places.shape, x.shape[-1], self.heads
         q, k, v = places.spread(self.attention_in(x)).view(B, T, 3, H, D // H).permute(2, 0, 3, 1, 4)  # (B, H, T, D/H)
-        if bias is None and keep is None:
+        if bias is None and keep is None and not (self.training and self.attention_dropout.share):
             y = F.scaled_dot_product_attention(q, k, v)
         else:
-            # The library's fused attention has no gradient for a bias, and guards against rows that are masked
-            # throughout, which do not occur here; this is the same without the detour.
+            # The fused attention has no gradient for a bias; this is the same, written out.
             scale = (D // H) ** -0.5
             q, k, v = (part.reshape(B * H, T, D // H) for part in (q, k, v))
             added = x.new_zeros(()) if bias is None else bias.expand(B, H, T, T).reshape(-1, T, T)
             weights = torch.softmax(torch.baddbmm(added, q, k.transpose(1, 2), alpha=scale), -1)  # (B * H, T, T)
             if keep is not None:
                 keep.append(weights.view(B, H, T, T))
-            y = torch.bmm(weights, v).view(B, H, T, D // H)
+            y = torch.bmm(self.attention_dropout(weights), v).view(B, H, T, D // H)
         y = y.transpose(1, 2).reshape(B * T, D)
         return self.attention_out(y.index_select(0, places.masks) if last else places.gather(y))
 

@@ -36,8 +36,7 @@ from biqe.links.stored import StoredLinks
 from biqe.links.structures import Batch, StructuredQueries, support
 from biqe.links.truth import RULES, ScoredLinks
 from biqe.models._contract import Paper, QueryModel, Support, check_options
-from biqe.query.bound import BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import BoundQuery, QuerySet
 
 
 @dataclass(frozen=True)

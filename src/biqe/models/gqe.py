@@ -8,26 +8,23 @@ Hamilton et al. 2018. A constant e has the state z_e. An edge with relation r pr
 
 and a node where the edges of q_1 ... q_k arrive, k > 1, intersects them,
 
-    deepset    I(q_1, ..., q_k) = W pool_i relu(B q_i + b)      pool: element-wise min or mean
+    deepset    I(q_1, ..., q_k) = W mean_i relu(B q_i + b)
     mean       I(q_1, ..., q_k) = (q_1 + ... + q_k) / k
 
 A node that one edge reaches takes what the edge brings. B has twice as many rows as the states have dimensions and
-starts near (1, -1), W near (1, -1) transposed: training begins with the mean of the states, or, under ``min``, with
-what all of them agree on. Entities are ranked by their score at the target's state q,
+starts near (1, -1), W near (1, -1) transposed: training begins with the mean of the states. The loss decides how an
+entity v fits the state q of a target,
 
-    dot        s(q, v) = q . z_v + b_v
-    cosine     s(q, v) = t cos(q, z_v)             t is learned
-    distance   s(q, v) = gamma - |q - z_v|_1
+    log_sigmoid   s(q, v) = gamma - |q - z_v|_1    - log sigmoid(s(q, v)) - mean_k log sigmoid(-s(q, n_k))
+    margin        s(q, v) = cos(q, z_v)            mean_k max(0, margin - s(q, v) + s(q, n_k))
+    softmax       s(q, v) = t cos(q, z_v)          - log softmax of s over all entities; t is learned
 
-and the model learns from one of
+with sampled negatives n_k that are no answers. The first is how Ren et al. 2020 trained GQE for the figures that the
+paper compares with, and the default; the second is Hamilton's; the third is ours.
 
-    softmax       - mean over the answers v of log p(v), p = softmax of s over all entities
-    margin        mean_k max(0, margin - s(q, v) + s(q, n_k))            the original's, n_k sampled
-    log_sigmoid   - log sigmoid(s(q, v)) - mean_k log sigmoid(-s(q, n_k))      as Query2Box trains it
-
-``score="auto"`` takes the cosine under softmax, whatever the projection: with bare inner products a mean of k states
-has smaller scores than each of them. Under the other losses it takes the distance for
-transe, and otherwise the cosine (margin, as the original does) or the inner product (log_sigmoid).
+Cosines do not feel how long a state is, so nothing would teach an intersection the length that a later q + r needs,
+where training has no intersection with an edge behind it (Query2Box's ip). So under cosines an intersection is given
+the mean length of the states that it takes in.
 
 Named settings (``PRESETS``), as the paper's tables call them: ``gqe``; ``gqe-double``, of twice the width;
 ``gqe-mp``, with mean pooling for the intersection. All of them answer any acyclic query with any number of targets.
@@ -36,7 +33,7 @@ Named settings (``PRESETS``), as the paper's tables call them: ``gqe``; ``gqe-do
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -44,18 +41,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from biqe.errors import InvalidOption
 from biqe.links.softmax import soft_cross_entropy
 from biqe.models._contract import Paper, QueryModel, Support, check_options, refuse_unknown
 from biqe.models._draws import PooledDropout, draw_negatives, draw_positives, true_among
-from biqe.models._plan import EncodedPlans, PlanBatch, walk, walkable
-from biqe.query.bound import BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.models._plan import EncodedPlans, PlanBatch, by_matrix, walk, walkable
+from biqe.query.bound import BoundQuery, QuerySet
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "gqe": {"width": 256, "intersection": "deepset"},
-    "gqe-double": {"width": 512, "intersection": "deepset"},
-    "gqe-mp": {"width": 256, "intersection": "mean"},
+    "gqe": {},
+    "gqe-double": {"width": 800},
+    "gqe-mp": {"width": 256, "intersection": "mean", "loss": "softmax", "filter_negatives": False, "dropout": 0.1},
 }
 """Options of the configurations that tables give a name of their own."""
 
@@ -64,27 +59,23 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 class Config:
     """What the operators are, and what the model learns from."""
 
-    width: int = 256
+    width: int = 400
     """Width of states and embeddings."""
     projection: str = "transe"
     """How an edge moves a state: transe (adds), distmult (multiplies) or bilinear (a matrix a relation)."""
     intersection: str = "deepset"
     """How states meet: deepset (feed-forward set operator) or mean (mean pooling)."""
-    pool: str = "mean"
-    """What the set operator takes over its inputs, element by element: min or mean."""
-    score: str = "auto"
-    """How an entity fits a state: dot, cosine, distance, or auto (what suits projection and loss)."""
-    loss: str = "softmax"
-    """softmax (over all entities), margin or log_sigmoid (both over sampled negatives)."""
-    negatives: int = 512
+    loss: str = "log_sigmoid"
+    """log_sigmoid (L1 distances), margin (cosines), both over sampled negatives, or softmax (cosines, all entities)."""
+    negatives: int = 128
     """Negatives a batch, shared by its queries; softmax takes all entities instead."""
-    filter_negatives: bool = False
-    """Whether negatives that are answers are left out. As published, they were not."""
+    filter_negatives: bool = True
+    """Whether sampled negatives that are answers are left out; each epoch then attaches all answers."""
     margin: float = 1.0
     """Of the margin loss: how far answers should stand above negatives."""
     gamma: float = 24.0
-    """Under the distance score: the distance at which an entity is neither in nor out."""
-    dropout: float = 0.1
+    """Of log_sigmoid: the distance at which an entity is neither in nor out; also how far apart points start."""
+    dropout: float = 0.0
     """Share of the values of constants and of target states dropped while training."""
     inverses: bool = True
     """Whether edges may be walked against their direction, so that questions can be turned to start at anchors."""
@@ -95,38 +86,19 @@ class Config:
             {
                 "projection": ("transe", "distmult", "bilinear"),
                 "intersection": ("deepset", "mean"),
-                "pool": ("min", "mean"),
-                "score": ("auto", "dot", "cosine", "distance"),
-                "loss": ("softmax", "margin", "log_sigmoid"),
+                "loss": ("log_sigmoid", "margin", "softmax"),
                 **dict.fromkeys(("width", "negatives"), "at least 1"),
                 **dict.fromkeys(("margin", "gamma"), "above 0"),
                 "dropout": "in [0, 1)",
             },
         )
-        if self.loss == "softmax" and self.score == "distance":
-            raise InvalidOption(
-                "loss 'softmax' of gqe needs score dot or cosine. Got 'distance'",
-                hint="use loss log_sigmoid with distances, or score auto",
-            )
-
-    @property
-    def scoring(self) -> str:
-        """The score, with ``auto`` resolved."""
-        if self.score != "auto":
-            return self.score
-        if self.loss == "softmax":
-            return "cosine"
-        if self.projection == "transe":
-            return "distance"
-        return "cosine" if self.loss == "margin" else "dot"
 
 
 class SetOperator(nn.Module):
     """The feed-forward intersection of the original."""
 
-    def __init__(self, width: int, pool: str) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.pool = pool
         self.before = nn.Linear(width, 2 * width)
         self.after = nn.Linear(2 * width, width, bias=False)
         one = torch.eye(width)
@@ -138,9 +110,8 @@ class SetOperator(nn.Module):
             self.after.weight.copy_(torch.cat([one, -one], 1)).add_(torch.randn(width, 2 * width), alpha=noise)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        n, k, width = states.shape
-        inner = F.relu(self.before(states.reshape(n * k, width))).view(n, k, -1)
-        return self.after(inner.amin(1) if self.pool == "min" else inner.mean(1))
+        """(n, k, D) to (n, D)"""
+        return self.after(F.relu(self.before(states)).mean(1))
 
 
 class GQE(QueryModel):
@@ -152,7 +123,7 @@ class GQE(QueryModel):
     name = "gqe"
     paper = Paper("Hamilton, Bajaj, Zitnik, Jurafsky, Leskovec", 2018, "Embedding Logical Queries on Knowledge Graphs")
     summary = "queries as points: an operator for edges, another for conjunctions (GQE, GQE-Double, GQE-MP)"
-    tables = {"entities": "entities", "relations": "directions", "entity_bias": "entities"}
+    tables = {"entities": "entities", "relations": "directions"}
     uses_answers = True
     train_defaults: ClassVar[Mapping[str, Any]] = {
         "learning_rate": 3e-3,
@@ -168,24 +139,20 @@ class GQE(QueryModel):
         self.config = config
         self.entity_count = entity_count
         self.relation_count = relation_count
-        width, scoring = config.width, config.scoring
+        width, self.by_distance = config.width, config.loss == "log_sigmoid"
         # Distances are compared with gamma, so that points start at a mean distance of about that.
-        spread = config.gamma / width if scoring == "distance" else 0.1
+        spread = config.gamma / width if self.by_distance else 0.1
         self.entities = nn.Parameter(torch.randn(entity_count, width) * spread)
         if config.projection == "bilinear":
-            self.relations = nn.Parameter(
-                torch.eye(width) + torch.randn(2 * relation_count, width, width) * (0.3 / math.sqrt(width))
-            )
+            noise = torch.randn(2 * relation_count, width, width) * (0.3 / math.sqrt(width))
+            self.relations = nn.Parameter(torch.eye(width) + noise)
         elif config.projection == "distmult":
             self.relations = nn.Parameter(1.0 + 0.3 * torch.randn(2 * relation_count, width))
         else:
             self.relations = nn.Parameter(torch.randn(2 * relation_count, width) * spread)
-        self.intersect: Callable[[torch.Tensor], torch.Tensor] = (
-            SetOperator(width, config.pool) if config.intersection == "deepset" else _mean
-        )
-        if scoring == "dot":
-            self.entity_bias = nn.Parameter(torch.zeros(entity_count))
-        if scoring == "cosine":
+        if config.intersection == "deepset":
+            self.set_operator = SetOperator(width)
+        if not self.by_distance:
             self.log_scale = nn.Parameter(torch.tensor(math.log(1.0 if config.loss == "margin" else 20.0)))
             # The original's margin is one of bare cosines.
             self.log_scale.requires_grad_(config.loss != "margin")
@@ -205,27 +172,36 @@ class GQE(QueryModel):
 
     def _project(self, states: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
         if self.config.projection == "bilinear":
-            return _by_matrix(states, relations, self.relations)
+            return by_matrix(states, relations, self.relations)
         moved = self.relations.index_select(0, relations)
         return states + moved if self.config.projection == "transe" else states * moved
+
+    def intersect(self, states: torch.Tensor) -> torch.Tensor:
+        """(n, k, D) to (n, D)"""
+        met = self.set_operator(states) if self.config.intersection == "deepset" else states.mean(1)
+        if self.by_distance:
+            return met
+        return F.normalize(met, dim=1) * states.norm(dim=2).mean(1, keepdim=True)
 
     def loss(self, batch: PlanBatch, *, label_smoothing: float = 0.0) -> torch.Tensor:
         """As the configuration says; label smoothing is for softmax alone."""
         states, targets = self.states(batch), batch.targets
         if self.config.loss == "softmax":
-            hidden, weight, bias = self._inner(states)
             known, offsets, answers = targets.with_answers(self.name)
-            return soft_cross_entropy(hidden[known], weight, bias, offsets, answers, label_smoothing)
+            rows = self.log_scale.exp() * F.normalize(states[known], dim=1)
+            return soft_cross_entropy(rows, F.normalize(self.entities, dim=1), None, offsets, answers, label_smoothing)
 
-        positives = draw_positives(targets)  # (V, 1)
-        refuse_unknown(positives[:, 0] >= 0, self.name, every=False)
+        positives = draw_positives(targets)  # (V,)
+        refuse_unknown(positives >= 0, self.name, every=False)
         negatives = draw_negatives(self.config.negatives, self.entity_count)  # (K,)
-        good, bad = self._pairs(states, positives.clamp_min(0)), self._against(states, negatives)
+        answers = self.entities.index_select(0, positives.clamp_min(0))  # (V, D)
+        good = self._fit(states.unsqueeze(1), answers.unsqueeze(1)).squeeze(2)  # (V, 1)
+        bad = self._fit(states, self.entities.index_select(0, negatives))  # (V, K)
         if self.config.loss == "margin":
-            each = F.relu(self.config.margin - good + bad)  # (V, K)
+            each = F.relu(self.config.margin - good + bad)
         else:
             each = F.softplus(bad) + F.softplus(-good)
-        kept = (positives >= 0).expand_as(each)
+        kept = (positives >= 0).unsqueeze(1).expand_as(each)
         if self.config.filter_negatives:
             kept = kept & ~true_among(targets, negatives, self.entity_count)
         # A mean over the negatives of each target, then over the targets.
@@ -236,50 +212,14 @@ class GQE(QueryModel):
         return torch.log_softmax(self.raw_scores(batch), 1)
 
     def raw_scores(self, batch: PlanBatch) -> torch.Tensor:
-        """(V, E) what the configuration compares by: inner products, cosines, or distances with a minus."""
-        return self._against(self.states(batch), None)
+        """(V, E) what the configuration compares by: cosines, or gamma less the distance."""
+        return self._fit(self.states(batch), self.entities)
 
-    def _inner(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """The score over all entities as an inner product: (V, D), (E, D), (E,)."""
-        if self.config.scoring == "dot":
-            return states, self.entities, self.entity_bias
-        return self.log_scale.exp() * F.normalize(states, dim=1), F.normalize(self.entities, dim=1), None
-
-    def _against(self, states: torch.Tensor, entities: torch.Tensor | None) -> torch.Tensor:
-        """(V, K) scores of these entities, or of all."""
-        points = self.entities if entities is None else self.entities.index_select(0, entities)
-        if self.config.scoring == "dot":
-            return F.linear(states, points, self.entity_bias if entities is None else self.entity_bias[entities])
-        if self.config.scoring == "cosine":
-            return self.log_scale.exp() * F.normalize(states, dim=1) @ F.normalize(points, dim=1).t()
-        from biqe.models._box_kernels import box_distances
-
-        return self.config.gamma - box_distances(states, torch.zeros_like(states), points, 1.0)
-
-    def _pairs(self, states: torch.Tensor, entities: torch.Tensor) -> torch.Tensor:
-        """(V, 1) scores of one entity a state, (V, 1)."""
-        points = self.entities.index_select(0, entities.squeeze(1))
-        if self.config.scoring == "dot":
-            return (states * points).sum(1, keepdim=True) + self.entity_bias[entities]
-        if self.config.scoring == "cosine":
-            return self.log_scale.exp() * F.cosine_similarity(states, points, 1).unsqueeze(1)
-        return self.config.gamma - (states - points).abs().sum(1, keepdim=True)
-
-
-def _mean(states: torch.Tensor) -> torch.Tensor:
-    """(n, k, D) to (n, D)"""
-    return states.mean(1)
-
-
-def _by_matrix(states: torch.Tensor, relations: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
-    """(m, D) each state times the matrix of its relation: one product a relation, over its states together."""
-    order = torch.argsort(relations, stable=True)
-    used, counts = torch.unique_consecutive(relations[order], return_counts=True)
-    # Unbound at once, so that the backward pass stacks one gradient instead of filling a whole one a relation.
-    apart = matrices.unbind(0)
-    parts = torch.split(states.index_select(0, order), counts.tolist())
-    moved = [part @ apart[relation].t() for part, relation in zip(parts, used.tolist(), strict=True)]
-    return torch.cat(moved).index_select(0, torch.argsort(order))
+    def _fit(self, states: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+        """(..., V, K) how well each of K points, (..., K, D), fits each of V states, (..., V, D)."""
+        if self.by_distance:
+            return self.config.gamma - torch.cdist(states, points, p=1.0)
+        return self.log_scale.exp() * F.normalize(states, dim=-1) @ F.normalize(points, dim=-1).transpose(-1, -2)
 
 
 MODEL = GQE

@@ -17,7 +17,7 @@ Use it unless you want the paper's encoder by itself: it is what ``biqe train`` 
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +36,16 @@ from biqe.links.truth import Links, ScoredLinks
 from biqe.models import _tokens, biqe
 from biqe.models._contract import QueryModel, check_options
 from biqe.models._tokens import EncodedQueries
-from biqe.query.queryset import QuerySet
-from biqe.query.token_table import FIRST_ENTITY
+from biqe.query.bound import QuerySet
+from biqe.query.tokens import FIRST_ENTITY
 
 if TYPE_CHECKING:
-    from biqe.links.probability import Knowledge, LinkProbability
+    from biqe.links.knowledge import Knowledge
+    from biqe.links.probability import LinkProbability
+
+
+WAY = ("search", "search_beam", "stored", "truth")
+"""Options of how a single target is ranked."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +65,32 @@ class Config(biqe.Config):
     """Whether links that the graph holds are certain when rows of several targets are found: one or off. Can be changed
     after training."""
     stored: str = "off"
-    """The same for single targets. A run chooses what ranks its held-out questions best. Can be changed after
-    training."""
+    """The same for single targets. Can be changed after training."""
+    truth: str = "probability"
+    """What a link is worth when single targets are ranked: probability (calibrated), or counted, which is by the link
+    predictor alone (links/truth.py). Can be changed after training."""
+    by_shape: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What a run found best on its held-out questions: search, search_beam, stored and truth by the shape of a
+    question (links/structures.py). Forgotten where one of these four is changed by hand."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         least = dict.fromkeys(("rank", "search_beam"), "at least 1")
         check_options(self, {**least, "search": "in [0, 1]", "known": ("one", "off"), "stored": ("one", "off")})
+        check_options(self, {"truth": ("probability", "counted")})
+        if not isinstance(self.by_shape, dict):
+            raise InvalidOption("'by_shape' of hybrid is chosen by a run", hint=f"change {', '.join(WAY)}")
+        for shape, way in self.by_shape.items():
+            if shape not in structures.SHAPES or not way.keys() <= set(WAY):
+                raise InvalidOption(
+                    f"'by_shape' of hybrid must give {', '.join(WAY)} for {', '.join(structures.SHAPES)}. "
+                    f"Got {shape}: {', '.join(way)}"
+                )
+            self.for_shape(shape)
+
+    def for_shape(self, shape: str) -> Config:
+        """How questions of this shape are solved."""
+        return replace(self, by_shape={}, **self.by_shape[shape]) if shape in self.by_shape else self
 
 
 @dataclass(frozen=True)
@@ -104,7 +128,7 @@ class Hybrid(biqe.BiQE):
     name = "hybrid"
     summary = "biqe with a link predictor: it begins with the predictor's embeddings, and searches its links"
     tables = {**biqe.BiQE.tables, "links.entities": "entities", "links.relations": "directions"}
-    solving_options = ("search", "search_beam", "known", "stored")
+    solving_options = (*WAY, "known", "by_shape")
     config: Config
 
     def __init__(self, config: Config, entity_count: int, relation_count: int) -> None:
@@ -143,6 +167,8 @@ class Hybrid(biqe.BiQE):
                 f"{other[0]!r} of hybrid cannot be changed after training",
                 hint=f"these can: {', '.join(self.solving_options)}",
             )
+        if options.keys() & set(WAY):
+            options = {"by_shape": {}, **options}
         config = replace(self.config, **options)
         if config == self.config:
             return self
@@ -157,7 +183,7 @@ class Hybrid(biqe.BiQE):
     @property
     def looks_facts_up(self) -> bool:
         """Where stored links are certain for ``scores``; else they are judged like all others."""
-        return self.config.stored == "one"
+        return any(self.config.for_shape(shape).stored == "one" for shape in structures.SHAPES)
 
     def use_graph(self, graph: Graph) -> None:
         """Links of ``graph`` say how many tails a pair has, and which links of a row are stored."""
@@ -178,20 +204,34 @@ class Hybrid(biqe.BiQE):
 
         return LinkProbability(self.knowledge, self.links, self._graph)
 
-    def _links(self, certain: bool) -> Links:
+    def _links(self, certain: bool, truth: str = "probability") -> Links:
         """What the search works on."""
-        if self.link_probability is not None:
+        if self.link_probability is not None and truth == "probability":
             return self.link_probability.believing(certain)
         return ScoredLinks(self.links, "counted", self._stored, certain=certain)
 
     def logits(self, batch: _tokens.Batch, keep: list[torch.Tensor] | None = None) -> torch.Tensor:
         """(V, E) log-probabilities, up to a number that the entities of a target share: the encoder's, with the search
-        beside them."""
-        own, config = super().logits(batch, keep), self.config
-        if not config.search or not isinstance(batch, Batch):
-            return own
-        links = self._links(certain=config.stored == "one")
-        return search.beside_encoder(batch.structured(), links, own, config.search, config.search_beam)
+        beside them. Where the search alone decides, the encoder is not asked."""
+        if not isinstance(batch, Batch) or not (self.config.search or self.config.by_shape):
+            return super().logits(batch, keep)
+        ways: dict[tuple[float, int, str, str], list[structures.Group]] = {}
+        for group in batch.structured().groups:
+            way = self.config.for_shape(group.structure.shape)
+            if way.search:
+                ways.setdefault((way.search, way.search_beam, way.stored, way.truth), []).append(group)
+        searched = sum(group.rows.numel() for groups in ways.values() for group in groups)
+        links_decide = searched == len(batch.targets.gold) and all(weight == 1.0 for weight, *_ in ways)
+        if keep is None and links_decide:
+            own = torch.zeros(searched, self.entity_count)
+        else:
+            own = super().logits(batch, keep)
+        found = own.clone()
+        for (weight, width, stored, truth), groups in ways.items():
+            links = self._links(stored == "one", truth)
+            for rows, scores in search.beside_encoder(groups, links, own, weight, width):
+                found[rows] = scores
+        return found
 
     def tuples(
         self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None, width: int | None = None

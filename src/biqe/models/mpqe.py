@@ -1,31 +1,31 @@
 """MPQE: a relational graph convolution over the query graph, and a read-out of what its nodes have heard.
 
-Daza and Cochez 2020. Constants start from their entity's embedding, variables from a learned vector. In every
-step each node hears all of its neighbours, along the edges and against them, by a matrix for each relation:
+Daza and Cochez 2020. Constants start from their entity's embedding. In every step each node hears all of its
+neighbours, along the edges and against them, by a matrix for each relation:
 
     z_v = W_0 h_v + b + sum over edges (u, r, v) of W_r h_u + sum over edges (v, r, w) of W_(inverse of r) h_w
     h_v = relu(z_v)                      before the next step; the read-out takes z of the last one
 
     sum      q = sum over all nodes of z_v
-    max      q = largest value over all nodes, for each of the D numbers
-    mlp      q = sum over all nodes of a perceptron of z_v
     target   q = z of the target itself, after as many steps as it is away from its furthest constant
 
-    score(e) = q . e, or their cosine times a learned scale
+    score(e) = q . e
 
-As many steps are taken as the query is wide (its diameter), unless ``steps`` says otherwise: then everything has
-reached every node. With ``bases`` the matrices are mixtures W_r = sum over b of a_rb V_b of a few shared ones.
+As many steps are taken as the query is wide (its diameter): then everything has reached every node. ``sum`` gives one
+embedding a query, so it predicts one target; ``target`` reads each target's own state and predicts any number of them.
 
-The first three read-outs give one embedding a query, so they predict one target; ``target`` reads each target's own
-state and predicts any number of them. The original starts a variable from a vector of its entity type. The graphs
-here have no types, so there is one vector for targets and one for hidden variables. The original learns by a margin
-between a true entity and a sampled one (``loss="margin"``); here the default is cross-entropy over all entities.
+The original starts a variable from a vector of its entity type. Here it starts from a vector of its own kind, target
+or hidden, plus the mean of one learned vector for each relation that leads to it, or whose inverse does. Where every
+relation leads to entities of one type, as in Bio and HPO, that says the type.
+
+The original learns by a margin between a true entity and a sampled one (``loss="margin"``); here the default is
+cross-entropy over all entities, which has the hard negatives of the original among them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -37,9 +37,9 @@ from biqe.errors import UnsupportedQuery
 from biqe.links.softmax import soft_cross_entropy, with_all
 from biqe.models._contract import Paper, QueryModel, Support, Targets, TargetTable, check_options, refuse_unknown
 from biqe.models._draws import PooledDropout, draw_negatives, draw_positives, true_among
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
+from biqe.models._plan import by_matrix
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet, members
 from biqe.query.dag import analyse
-from biqe.query.queryset import QuerySet, members
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,8 @@ class Config:
     layers: int = 1
     """Sets of weights: step i uses set i, and further steps the last. One for all steps lets a model that has seen
     single triples alone read longer queries."""
-    steps: int = 0
-    """Message-passing steps; 0 takes as many as the query is wide, or as the target is away from its constants."""
-    bases: int = 0
-    """Shared matrices of which those of the relations are mixtures; 0 gives every relation its own."""
     readout: str = "target"
-    """What becomes the query's embedding: sum, max or mlp (over all nodes; one target), or target (its own state)."""
-    similarity: str = "dot"
-    """How an entity is compared with the query's embedding: dot or cosine."""
+    """What becomes the query's embedding: sum (of all nodes; one target), or target (its own state)."""
     dropout: float = 0.1
     """Share of node states dropped while training."""
     loss: str = "softmax"
@@ -77,99 +71,48 @@ class Config:
             self,
             {
                 **dict.fromkeys(("width", "layers", "negatives"), "at least 1"),
-                **dict.fromkeys(("steps", "bases"), "at least 0"),
                 "dropout": "in [0, 1)",
                 "margin": "above 0",
-                "readout": ("sum", "max", "mlp", "target"),
-                "similarity": ("dot", "cosine"),
+                "readout": ("sum", "target"),
                 "loss": ("softmax", "margin"),
             },
         )
 
 
-PRESETS = {"mpqe-sum": {"readout": "sum"}, "mpqe-max": {"readout": "max"}, "mpqe-mlp": {"readout": "mlp"}}
+PRESETS = {"mpqe-sum": {"readout": "sum"}}
 """The paper's variants by name; its MPQE-TM is the default."""
 
 
-# Messages along labelled edges. Gathering a matrix for every edge would cost (edges, D, D) numbers. Instead the edges
-# of a batch are sorted by relation, so that each relation that occurs owns one slice of the messages and multiplies it
-# once; the backward pass does the same with two products. Relations that do not occur cost nothing.
-
-
 @dataclass(frozen=True)
-class RelationalEdges:
-    """M messages of a batch, sorted by relation."""
+class Messages:
+    """M messages between the nodes of a batch: one along each edge, one against it."""
 
     sources: torch.Tensor
     """(M,) nodes that send."""
     destinations: torch.Tensor
     """(M,) nodes that receive."""
     relations: torch.Tensor
-    """(P,) relations that occur, ascending."""
-    offsets: tuple[int, ...]
-    """(P+1,) slice of the messages of each of them."""
+    """(M,) ids of 2R: against an edge of r goes the inverse of r."""
+
+    @classmethod
+    def both_ways(
+        cls,
+        subjects: NDArray[np.integer],
+        relations: NDArray[np.integer],
+        objects: NDArray[np.integer],
+        relation_count: int,
+    ) -> Messages:
+        """Those of these edges."""
+        inverses = (relations + relation_count) % (2 * relation_count)
+        columns = (subjects, objects), (objects, subjects), (relations, inverses)
+        return cls(*(torch.from_numpy(np.concatenate(column).astype(np.int64)) for column in columns))
 
 
-def both_ways(
-    subjects: NDArray[np.integer], relations: NDArray[np.integer], objects: NDArray[np.integer], relation_count: int
-) -> RelationalEdges:
-    """Messages along the edges and against them; against an edge of r they bear the label of r's inverse.
-
-    Relation ids are of 2R: the inverse of r is r + R, and that of r + R is r.
-    """
-    inverses = (relations + relation_count) % (2 * relation_count)
-    labels = np.concatenate([relations, inverses])
-    order = np.argsort(labels, kind="stable")
-    ordered = labels[order]
-    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-    return RelationalEdges(
-        torch.from_numpy(np.concatenate([subjects, objects])[order].astype(np.int64)),
-        torch.from_numpy(np.concatenate([objects, subjects])[order].astype(np.int64)),
-        torch.from_numpy(ordered[starts].astype(np.int64)),
-        (*starts.tolist(), len(order)),
-    )
-
-
-class _SegmentProduct(torch.autograd.Function):
-    @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any,
-        rows: torch.Tensor,  # (M, D)
-        matrices: torch.Tensor,  # (P, D, D')
-        offsets: tuple[int, ...],
-    ) -> torch.Tensor:
-        out = rows.new_empty(len(rows), matrices.shape[2])
-        for part, matrix in zip(_slices(offsets), matrices.unbind(0), strict=True):
-            torch.mm(rows[part], matrix, out=out[part])
-        ctx.save_for_backward(rows, matrices)
-        ctx.offsets = offsets
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        rows, matrices = ctx.saved_tensors
-        grad_out = grad_out.contiguous()
-        grad_rows, grad_matrices = torch.empty_like(rows), torch.empty_like(matrices)
-        for number, part in enumerate(_slices(ctx.offsets)):
-            torch.mm(grad_out[part], matrices[number].t(), out=grad_rows[part])
-            torch.mm(rows[part].t(), grad_out[part], out=grad_matrices[number])
-        return grad_rows, grad_matrices, None
-
-
-def _slices(offsets: tuple[int, ...]) -> list[slice]:
-    return [slice(start, stop) for start, stop in zip(offsets[:-1], offsets[1:], strict=True)]
-
-
-def segment_product(rows: torch.Tensor, matrices: torch.Tensor, offsets: tuple[int, ...]) -> torch.Tensor:
-    """(M, D') each slice of the (M, D) rows times its own matrix of (P, D, D'); slice p is offsets[p]:offsets[p+1]."""
-    return _SegmentProduct.apply(rows, matrices, offsets)  # type: ignore[no-any-return]
-
-
-def convolve(nodes: torch.Tensor, matrices: torch.Tensor, edges: RelationalEdges) -> torch.Tensor:
-    """(N, D') for each of the (N, D) nodes the sum of its messages; ``matrices`` (P, D, D') are those of
-    ``edges.relations``, in their order."""
-    messages = segment_product(nodes.index_select(0, edges.sources), matrices, edges.offsets)  # (M, D')
-    return messages.new_zeros(len(nodes), matrices.shape[2]).index_add(0, edges.destinations, messages)
+def convolve(nodes: torch.Tensor, matrices: torch.Tensor, messages: Messages) -> torch.Tensor:
+    """(N, D) for each of the (N, D) nodes the sum of its messages; ``matrices`` (2R, D, D) are those of the
+    relations."""
+    sent = by_matrix(nodes.index_select(0, messages.sources), messages.relations, matrices)  # (M, D)
+    return torch.zeros_like(nodes).index_add(0, messages.destinations, sent)
 
 
 @dataclass(frozen=True)
@@ -180,7 +123,7 @@ class Batch:
     """(N,) entity id; E where the node is a target, E + 1 where it is hidden."""
     owners: torch.Tensor
     """(N,) query of each node."""
-    edges: RelationalEdges
+    messages: Messages
     node_steps: torch.Tensor
     """(N,) steps after which the nodes of each query are read."""
     target_nodes: torch.Tensor
@@ -196,7 +139,7 @@ class Batch:
 class EncodedQueries:
     """A query set as graphs, cut into batches on demand."""
 
-    def __init__(self, queries: QuerySet, entities: int, relations: int, steps: int, pooled: bool) -> None:
+    def __init__(self, queries: QuerySet, entities: int, relations: int, pooled: bool) -> None:
         targets = np.diff(queries.target_offsets)
         if pooled and (targets != 1).any():
             raise UnsupportedQuery(
@@ -210,19 +153,17 @@ class EncodedQueries:
         self._targets = TargetTable(queries)
         is_target = queries.nodes == TARGET
         self._symbols = np.where(is_target, entities, np.where(queries.nodes == HIDDEN, entities + 1, queries.nodes))
-        self._steps = np.full(len(queries.nodes), steps, np.int64)
-        if steps == 0:
-            owners = np.repeat(np.arange(len(queries)), np.diff(queries.node_offsets))
-            if pooled:
-                widest = np.zeros(len(queries), np.int64)
-                np.maximum.at(widest, owners, furthest(queries, np.arange(len(owners)), np.ones_like(is_target)))
-                self._steps = widest[owners]
-            else:
-                is_anchor = queries.nodes >= 0
-                without = np.bincount(owners[is_anchor], minlength=len(queries)) == 0
-                away = furthest(queries, queries.target_nodes, is_anchor | without[owners])
-                self._steps[queries.target_nodes] = away
-            self._steps = np.maximum(self._steps, 1)
+        owners = np.repeat(np.arange(len(queries)), np.diff(queries.node_offsets))
+        self._steps = np.ones(len(queries.nodes), np.int64)
+        if pooled:
+            widest = np.ones(len(queries), np.int64)
+            np.maximum.at(widest, owners, furthest(queries, np.arange(len(owners)), np.ones_like(is_target)))
+            self._steps = widest[owners]
+        else:
+            is_anchor = queries.nodes >= 0
+            without = np.bincount(owners[is_anchor], minlength=len(queries)) == 0
+            away = furthest(queries, queries.target_nodes, is_anchor | without[owners])
+            self._steps[queries.target_nodes] = np.maximum(away, 1)
 
     def batch(self, rows: NDArray[np.integer]) -> Batch:
         """The queries ``rows``, in this order, side by side in one graph."""
@@ -236,7 +177,7 @@ class EncodedQueries:
         return Batch(
             torch.from_numpy(self._symbols[places].astype(np.int64)),
             torch.from_numpy(owners),
-            both_ways(edges[:, 0] + shift, edges[:, 1], edges[:, 2] + shift, self._relations),
+            Messages.both_ways(edges[:, 0] + shift, edges[:, 1], edges[:, 2] + shift, self._relations),
             torch.from_numpy(self._steps[places]),
             torch.from_numpy(np.flatnonzero(self._queries.nodes[places] == TARGET)),
             self._targets.batch(rows),
@@ -274,25 +215,12 @@ def furthest(queries: QuerySet, sources: NDArray[np.int64], ends: NDArray[np.boo
 class Layer(nn.Module):
     """One set of weights: a matrix for each of the 2R relations, and one for the node itself."""
 
-    def __init__(self, config: Config, relation_count: int) -> None:
+    def __init__(self, width: int, relation_count: int) -> None:
         super().__init__()
-        rows = config.bases or 2 * relation_count
-        self.own = nn.Linear(config.width, config.width)
-        self.matrices = nn.Parameter(torch.empty(rows, config.width, config.width))
-        nn.init.normal_(self.matrices, std=(0.3 if config.bases == 0 else 1.0) * config.width**-0.5)
-        if config.bases == 0:
-            # Entities that a relation joins start out alike; from random matrices alone learning begins more slowly.
-            self.matrices.data.add_(torch.eye(config.width))
-        else:
-            self.mixture = nn.Parameter(torch.empty(2 * relation_count, config.bases))
-            nn.init.normal_(self.mixture, std=config.bases**-0.5)
-        self.bases = config.bases
-
-    def of_relations(self, relations: torch.Tensor) -> torch.Tensor:
-        """(P, D, D) the matrices of these relations."""
-        if not self.bases:
-            return self.matrices.index_select(0, relations)
-        return torch.einsum("pb,bij->pij", self.mixture.index_select(0, relations), self.matrices)
+        self.own = nn.Linear(width, width)
+        # Entities that a relation joins start out alike; from random matrices alone learning begins more slowly.
+        noise = torch.randn(2 * relation_count, width, width) * (0.3 * width**-0.5)
+        self.matrices = nn.Parameter(torch.eye(width) + noise)
 
 
 class MPQE(QueryModel):
@@ -306,7 +234,7 @@ class MPQE(QueryModel):
     summary = "a relational graph network passes messages through the query graph and reads an embedding out of it"
     uses_answers = True
     train_defaults = {"learning_rate": 5e-3}
-    tables = {"embed_entities": "entities", "layers.*.mixture": "directions", "layers.*.matrices": "directions"}
+    tables = {"embed_entities": "entities", "embed_ends": "directions", "layers.*.matrices": "directions"}
 
     def __init__(self, config: Config, entity_count: int, relation_count: int) -> None:
         super().__init__()
@@ -315,16 +243,11 @@ class MPQE(QueryModel):
         self.relation_count = relation_count
         self.embed_entities = nn.Parameter(torch.empty(entity_count, config.width))
         self.embed_variables = nn.Parameter(torch.empty(2, config.width))
-        for table in (self.embed_entities, self.embed_variables):
+        self.embed_ends = nn.Parameter(torch.empty(2 * relation_count, config.width))
+        for table in (self.embed_entities, self.embed_variables, self.embed_ends):
             nn.init.normal_(table, std=config.width**-0.5)
-        self.layers = nn.ModuleList(Layer(config, relation_count) for _ in range(config.layers))
+        self.layers = nn.ModuleList(Layer(config.width, relation_count) for _ in range(config.layers))
         self.dropout = PooledDropout(config.dropout)
-        if config.readout == "mlp":
-            self.perceptron = nn.Sequential(
-                nn.Linear(config.width, config.width), nn.ReLU(), nn.Linear(config.width, config.width)
-            )
-        if config.similarity == "cosine":
-            self.log_scale = nn.Parameter(torch.tensor(np.log(16.0), dtype=torch.float32))
 
     def supports(self, query: BoundQuery, *, strict: bool = True) -> Support:
         """Connected queries with at least one edge, cyclic ones among them; one target unless targets are read."""
@@ -349,18 +272,24 @@ class MPQE(QueryModel):
 
     def encode(self, queries: QuerySet) -> EncodedQueries:
         pooled = self.config.readout != "target"
-        return EncodedQueries(queries, self.entity_count, self.relation_count, self.config.steps, pooled)
+        return EncodedQueries(queries, self.entity_count, self.relation_count, pooled)
+
+    def start(self, batch: Batch) -> torch.Tensor:
+        """(N, D) what the nodes begin with."""
+        own = torch.cat([self.embed_entities, self.embed_variables]).index_select(0, batch.symbols)
+        to, relations = batch.messages.destinations, batch.messages.relations
+        ends = torch.zeros_like(own).index_add(0, to, self.embed_ends.index_select(0, relations))
+        counts = torch.bincount(to, minlength=len(own)).clamp_min(1).unsqueeze(1)
+        return torch.where((batch.symbols >= self.entity_count).unsqueeze(1), own + ends / counts, own)
 
     def states(self, batch: Batch) -> torch.Tensor:
         """(N, D) what every node has heard after the steps of its query; with readout=target, only at targets."""
-        table = torch.cat([self.embed_entities, self.embed_variables])
-        h = self.dropout(table.index_select(0, batch.symbols))  # (N, D)
+        h = self.dropout(self.start(batch))  # (N, D)
         layers = cast(list[Layer], list(self.layers))
-        matrices = [layer.of_relations(batch.edges.relations) for layer in layers]
         after: list[torch.Tensor] = []
         for step in range(int(batch.node_steps.max()) if len(h) else 0):
-            number = min(step, len(matrices) - 1)
-            z = layers[number].own(h) + convolve(h, matrices[number], batch.edges)
+            layer = layers[min(step, len(layers) - 1)]
+            z = layer.own(h) + convolve(h, layer.matrices, batch.messages)
             after.append(z)
             h = self.dropout(F.relu(z))
         read = after[0] if after else h
@@ -373,19 +302,7 @@ class MPQE(QueryModel):
         states = self.states(batch)
         if self.config.readout == "target":
             return states.index_select(0, batch.target_nodes)
-        if self.config.readout == "mlp":
-            states = self.perceptron(states)
-        pooled = states.new_zeros(batch.queries, states.shape[1])
-        if self.config.readout == "max":
-            where = batch.owners.unsqueeze(1).expand_as(states)
-            return pooled.scatter_reduce(0, where, states, "amax", include_self=False)
-        return pooled.index_add(0, batch.owners, states)
-
-    def _compared(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(V, D) and (E, D), whose products are the logits."""
-        if self.config.similarity == "dot":
-            return hidden, self.embed_entities
-        return F.normalize(hidden, dim=1) * self.log_scale.exp(), F.normalize(self.embed_entities, dim=1)
+        return states.new_zeros(batch.queries, states.shape[1]).index_add(0, batch.owners, states)
 
     def loss(self, batch: Batch, *, label_smoothing: float = 0.0) -> torch.Tensor:
         """Cross-entropy over all entities, with an equal share for each answer where all are known; or the margin
@@ -393,18 +310,15 @@ class MPQE(QueryModel):
         hidden, targets = self.hidden(batch), batch.targets
         if self.config.loss == "margin":
             return self._margin_loss(hidden, targets)
-        q, entities = self._compared(hidden)
         offsets, answers = targets.known_answers(self.name)
         refuse_unknown(offsets.diff() > 0, self.name)
-        return soft_cross_entropy(q, entities, None, offsets, answers, label_smoothing)
+        return soft_cross_entropy(hidden, self.embed_entities, None, offsets, answers, label_smoothing)
 
     def _margin_loss(self, hidden: torch.Tensor, targets: Targets) -> torch.Tensor:
-        positives = draw_positives(targets)[:, 0]  # (V,)
+        positives = draw_positives(targets)  # (V,)
         refuse_unknown(positives >= 0, self.name)
         negatives = draw_negatives(self.config.negatives, self.entity_count)  # (n,)
-        entities: torch.Tensor = self.embed_entities
-        if self.config.similarity == "cosine":
-            hidden, entities = F.normalize(hidden, dim=1), F.normalize(entities, dim=1)
+        entities = self.embed_entities
         good = (hidden * entities.index_select(0, positives)).sum(1, keepdim=True)  # (V, 1)
         short = F.relu(self.config.margin - good + hidden @ entities.index_select(0, negatives).t())  # (V, n)
         if not self.config.filter_negatives:
@@ -416,9 +330,8 @@ class MPQE(QueryModel):
         return torch.log_softmax(self.raw_scores(batch), 1)
 
     def raw_scores(self, batch: Batch) -> torch.Tensor:
-        """(V, E) inner products, or cosines by their scale."""
-        q, entities = self._compared(self.hidden(batch))
-        return with_all(q, entities)
+        """(V, E) inner products."""
+        return with_all(self.hidden(batch), self.embed_entities)
 
 
 MODEL = MPQE

@@ -16,14 +16,14 @@ the box in full and the way inside it with the small factor alpha,
 
     d(p, v) = |max(|v - c| - o, 0)|_1 + alpha |min(|v - c|, o)|_1
 
-Loss, with negatives n_1 ... n_K that are drawn uniformly and shared by the batch:
+Loss, with negatives n_1 ... n_K that are no answers, drawn uniformly and shared by the batch:
 
     log_sigmoid   - log sigmoid(gamma - d(p, v)) - mean_k log sigmoid(d(p, n_k) - gamma)       the paper's
-    softmax       d(p, v) + log(exp(-d(p, v)) + E/K sum_k exp(-d(p, n_k)))
+    softmax       d(p, v) + log(exp(-d(p, v)) + E/K sum_k exp(-d(p, n_k)))                     ours
 
 The second estimates the cross-entropy over all E entities from the sample; its gradient goes to the negatives that
-are close, not to all alike. Where all answers of a query are known, ``positives`` of them are drawn each time.
-Disjunctions are answered outside, as the best of their conjunctive parts.
+are close, not to all alike; it wants more negatives. Where all answers of a query are known, one of them is drawn each
+time. Disjunctions are answered outside, as the best of their conjunctive parts.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ from torch import nn
 from biqe.models._contract import Paper, QueryModel, Support, check_options, refuse_unknown
 from biqe.models._draws import draw_negatives, draw_positives, true_among
 from biqe.models._plan import EncodedPlans, PlanBatch, walk, walkable
-from biqe.query.bound import BoundQuery
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import BoundQuery, QuerySet
 
 _NOTHING = -1e30
 """Logit of a negative that is left out; finite, so that a row in which all are left out has a gradient."""
@@ -51,28 +50,24 @@ _NOTHING = -1e30
 class Config:
     """What the boxes are, and what the model learns from."""
 
-    width: int = 256
+    width: int = 400
     """Dimensions of the boxes."""
     alpha: float = 0.02
     """How much the way inside a box counts, against that outside."""
-    loss: str = "softmax"
-    """softmax (over the sampled negatives) or log_sigmoid (as published)."""
+    loss: str = "log_sigmoid"
+    """log_sigmoid (as published) or softmax (over the sampled negatives)."""
     gamma: float = 24.0
     """Distance at which an entity is neither in nor out; also sets how far apart points start."""
-    negatives: int = 2048
+    negatives: int = 128
     """Negatives a batch, shared by its queries."""
-    positives: int = 4
-    """Answers of a query that are drawn a step, where all are known."""
-    skip: float = 0.3
-    """Share of a target's gradient towards its negatives that may be left out, where it is spread thin."""
-    filter_negatives: bool = False
-    """Whether negatives that are answers are left out. As published, they were not."""
+    filter_negatives: bool = True
+    """Whether negatives that are answers are left out."""
     inverses: bool = True
     """Whether edges may be walked against their direction, so that questions can be turned to start at anchors."""
 
     def __post_init__(self) -> None:
-        sizes = dict.fromkeys(("width", "negatives", "positives"), "at least 1")
-        ranges = {"alpha": "in [0, 1]", "skip": "in [0, 1)", "gamma": "above 0"}
+        sizes = dict.fromkeys(("width", "negatives"), "at least 1")
+        ranges = {"alpha": "in [0, 1]", "gamma": "above 0"}
         check_options(self, {**sizes, **ranges, "loss": ("softmax", "log_sigmoid")})
 
 
@@ -164,32 +159,25 @@ class Query2Box(QueryModel):
         from biqe.models._box_kernels import box_distances
 
         config, targets = self.config, batch.targets
-        positives = draw_positives(targets, config.positives)  # (V, P)
-        refuse_unknown(positives[:, 0] >= 0, self.name, every=False)
+        positives = draw_positives(targets)  # (V,)
+        refuse_unknown(positives >= 0, self.name, every=False)
         negatives = draw_negatives(config.negatives, self.entity_count)  # (K,)
         # Read in one go: each reading costs a gradient of the size of the whole table.
-        used = torch.cat([batch.anchors, positives.clamp_min(0).view(-1), negatives])
-        parts = torch.split(
-            self.entities.index_select(0, used), [len(batch.anchors), positives.numel(), len(negatives)]
-        )
+        used = torch.cat([batch.anchors, positives.clamp_min(0), negatives])
+        parts = torch.split(self.entities.index_select(0, used), [len(batch.anchors), len(positives), len(negatives)])
         centres, offsets = self._walk(batch, parts[0])
-        good = _distances(centres, offsets, parts[1].view(*positives.shape, -1), config.alpha)  # (V, P)
-        bad = box_distances(centres, offsets, parts[2], config.alpha, skip=config.skip)  # (V, K)
-        left_out = true_among(targets, negatives, self.entity_count) if config.filter_negatives else None
+        good = _distances(centres, offsets, parts[1], config.alpha)  # (V,)
+        bad = box_distances(centres, offsets, parts[2], config.alpha)  # (V, K)
+        left_out = torch.zeros(bad.shape, dtype=torch.bool)
+        if config.filter_negatives:
+            left_out = true_among(targets, negatives, self.entity_count)
         if config.loss == "softmax":
-            logits = math.log(self.entity_count / len(negatives)) - bad
-            if left_out is not None:
-                logits = logits.masked_fill(left_out, _NOTHING)
-            of_target = (good + torch.logaddexp(-good, logits.logsumexp(1, keepdim=True))).mean(1)
+            logits = (math.log(self.entity_count / len(negatives)) - bad).masked_fill(left_out, _NOTHING)
+            of_target = good + torch.logaddexp(-good, logits.logsumexp(1))
         else:
-            apart = F.softplus(config.gamma - bad)  # - log sigmoid(d - gamma)
-            if left_out is not None:
-                apart = apart.masked_fill(left_out, 0.0)
-                number = (~left_out).sum(1).clamp_min(1)
-            else:
-                number = torch.tensor(len(negatives))
-            of_target = F.softplus(good - config.gamma).mean(1) + apart.sum(1) / number
-        known = positives[:, 0] >= 0
+            apart = F.softplus(config.gamma - bad).masked_fill(left_out, 0.0)  # - log sigmoid(d - gamma)
+            of_target = F.softplus(good - config.gamma) + apart.sum(1) / (~left_out).sum(1).clamp_min(1)
+        known = positives >= 0
         return (of_target * known).sum() / known.sum().clamp_min(1)
 
     def scores(self, batch: PlanBatch) -> torch.Tensor:
@@ -204,9 +192,9 @@ class Query2Box(QueryModel):
 
 
 def _distances(centres: torch.Tensor, offsets: torch.Tensor, points: torch.Tensor, alpha: float) -> torch.Tensor:
-    """(V, P) distances between each box and points of its own, (V, P, D)."""
-    delta = (points - centres.unsqueeze(1)).abs()
-    return (delta - (1.0 - alpha) * torch.minimum(delta, offsets.unsqueeze(1))).sum(2)
+    """(V,) distances between each box and a point of its own, (V, D)."""
+    delta = (points - centres).abs()
+    return (delta - (1.0 - alpha) * torch.minimum(delta, offsets)).sum(1)
 
 
 MODEL = Query2Box

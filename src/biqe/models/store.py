@@ -27,7 +27,7 @@ from biqe.models import _catalogue
 from biqe.models._contract import QueryModel, SolvesOtherwise
 
 LINKS_FILE = "links.safetensors"
-"""What a hybrid knows of links beside its weights; see links/probability.py."""
+"""What a hybrid knows of links beside its weights; see links/knowledge.py."""
 FORMAT = "biqe-model"
 VERSION = 1
 
@@ -123,9 +123,9 @@ def load(folder: str | os.PathLike[str]) -> LoadedModel:
         raise UnreadableFile(f"{path} does not hold the weights that manifest.json describes: {error}") from error
     model.eval()
     if hasattr(model, "knowledge") and (folder / LINKS_FILE).is_file():
-        from biqe.links import probability  # with a compiler, which other models do without
+        from biqe.links import knowledge  # with a compiler, which other models do without
 
-        model.knowledge = probability.load(folder)
+        model.knowledge = knowledge.load(folder)
     return LoadedModel(model, vocabulary, manifest)
 
 

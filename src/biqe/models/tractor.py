@@ -27,11 +27,9 @@ independent, and
 
 where P(S(e) | A, t) is 1 if A or t say so, else P(S(e)). The product over all e is one number for each component;
 a constant or candidate changes one of its factors, by (1 - P(O(e))) / (1 - P(S(e)) P(O(e))) if e is known as subject.
-So all candidates of a query are scored by two matrix products, exactly (``exists="noisy_or"``): for any conjunctive
-query, trees and cycles alike, in time linear in the number of entities. In a large graph nearly every component has
-some entity that fits, and hidden variables then change little. ``exists="expectation"`` puts the expected number of
-values, sum over e of P_k(S(e)) P_k(O(e)), in place of the probability of one, for each hidden variable: no
-probability any more, but components in which a path has many ways weigh more.
+So all candidates of a query are scored by two matrix products, exactly: for any conjunctive query, trees and cycles
+alike, in time linear in the number of entities. In a large graph nearly every component has some entity that fits, and
+hidden variables then change little.
 
 Of several targets each is scored by its marginal: the others are hidden variables to it.
 
@@ -56,9 +54,8 @@ from torch import nn
 from biqe.errors import UnsupportedQuery
 from biqe.models._contract import Paper, QueryModel, Support, Targets, TargetTable, check_options, refuse_unknown
 from biqe.models._draws import draw_negatives, draw_positives, true_among
-from biqe.query.bound import BoundQuery
+from biqe.query.bound import BoundQuery, QuerySet, members
 from biqe.query.dag import analyse
-from biqe.query.queryset import QuerySet, members
 
 SUBJECT, OBJECT, BOTH = 1, 2, 3
 """What a node is in the patterns around it, as bits."""
@@ -78,8 +75,6 @@ class Config:
     """Databases in the mixture: K."""
     tied: bool = False
     """Whether an entity is as likely as subject as it is as object; facts are then symmetric, as in the original."""
-    exists: str = "noisy_or"
-    """What a hidden variable counts: noisy_or (the probability of a value) or expectation (their expected number)."""
     loss: str = "softmax"
     """softmax (which entity completes the fact) or likelihood (of true facts, and of sampled ones as false)."""
     negatives: int = 512
@@ -91,7 +86,7 @@ class Config:
 
     def __post_init__(self) -> None:
         sizes = dict.fromkeys(("components", "negatives"), "at least 1")
-        check_options(self, {**sizes, "exists": ("noisy_or", "expectation"), "loss": ("softmax", "likelihood")})
+        check_options(self, {**sizes, "loss": ("softmax", "likelihood")})
 
 
 @dataclass(frozen=True)
@@ -111,10 +106,8 @@ class Batch:
     subjects: Events
     objects: Events
     relations: Events
-    counts: torch.Tensor
-    """(V+X, 3) hidden variables, other targets among them, that are subject, object, both."""
     needed: torch.Tensor
-    """(V+X, 3) whether some entity of that kind must exist and nothing known implies it."""
+    """(V+X, 3) whether some entity that is subject, object, both must exist and nothing known implies it."""
     roles: torch.Tensor
     """(V,) what the target is: SUBJECT, OBJECT or BOTH."""
     twin_rows: torch.Tensor
@@ -160,21 +153,20 @@ class EncodedQueries:
         variables = np.flatnonzero(queries.nodes < 0)
         hidden = np.bincount(owners[variables] * 4 + roles[variables], minlength=4 * count).reshape(count, 4)[home]
         hidden[np.arange(len(home)), self._roles] -= 1
-        self._counts = hidden[:, 1:]
         known = np.zeros((count, 4), bool)
         known[keys // entities, self._constant_roles] = True
         # What is both is also one of the two.
         is_known = [known[home, role] | known[home, BOTH] | ((self._roles & role) > 0) for role in (SUBJECT, OBJECT)]
         is_known.append(known[home, BOTH] | (self._roles == BOTH))
-        self._needed = (self._counts > 0) & ~np.stack(is_known, 1)
-        self._needed[self._counts[:, 2] > 0, :2] = False
+        self._needed = (hidden[:, 1:] > 0) & ~np.stack(is_known, 1)
+        self._needed[hidden[:, BOTH] > 0, :2] = False
 
     def batch(self, rows: NDArray[np.integer]) -> Batch:
         """The queries ``rows``, in this order."""
         rows = np.asarray(rows, np.int64)
         home, places = members(self._targets.offsets, rows)
         queries = rows[home]  # (V,)
-        roles, counts, needed = self._roles[places], self._counts[places], self._needed[places]
+        roles, needed = self._roles[places], self._needed[places]
         owners, numbers = members(self._constant_offsets, queries)
         constants, constant_roles = self._constants[numbers], self._constant_roles[numbers]
         # A candidate that is a constant of its query repeats its events, or may itself fill a hidden variable.
@@ -197,7 +189,6 @@ class EncodedQueries:
             _events(owners[as_subject], constants[as_subject]),
             _events(owners[as_object], constants[as_object]),
             _events(relation_owners, self._relations[relation_numbers]),
-            torch.from_numpy(np.concatenate([counts, counts[twin_rows]])),
             torch.from_numpy(np.concatenate([needed, twin_needed])),
             torch.from_numpy(roles),
             torch.from_numpy(twin_rows),
@@ -272,7 +263,7 @@ class TractOR(QueryModel):
 
     def loss(self, batch: Batch, *, label_smoothing: float = 0.0) -> torch.Tensor:
         """Mean over the targets; facts are true or false, so labels are not smoothed."""
-        positives = draw_positives(batch.targets)[:, 0]
+        positives = draw_positives(batch.targets)
         refuse_unknown(positives >= 0, self.name)
         log_c, log_z = self._evidence(batch)
         if len(batch.twin_rows) or log_z is not None:
@@ -323,16 +314,13 @@ class TractOR(QueryModel):
     def _evidence(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
         """(V+X, K) log of w times P of all that is known but the candidate; and log of the probability that no
         entity is both subject and object, 0 where nobody asks, None where no row does."""
-        log_c = torch.log_softmax(self.weights, 0).expand(len(batch.counts), -1)
+        log_c = torch.log_softmax(self.weights, 0).expand(len(batch.needed), -1)
         for events, table, rare in (
             (batch.subjects, self.as_subject, _RARE),
             (batch.objects, self.as_object, _RARE),
             (batch.relations, self.of_relation, 0.0),
         ):
             log_c = log_c.index_add(0, events.rows, F.logsigmoid(_odds(table.index_select(0, events.ids), rare)))
-        if self.config.exists == "expectation":
-            roles = (1 + torch.nonzero(batch.counts.any(0)).squeeze(1)).tolist()
-            return (log_c + batch.counts.to(log_c) @ self._log_sums(roles) if roles else log_c), None
         if not batch.needed.any():
             return log_c, None
         s, o = self._tables()

@@ -27,17 +27,19 @@ from biqe.errors import UnsupportedQuery
 from biqe.exact.answers import holds, tuples
 from biqe.exact.filters import Filters
 from biqe.graph.knowledge_graph import Graph
-from biqe.predict import evidence, probability
+from biqe.predict import evidence
 from biqe.predict.conditional import alone, filled_in, subquery
 from biqe.predict.config import Joint
 from biqe.predict.evidence import Evidence, EvidenceSearch, IdLink
 from biqe.predict.joint import decode
 from biqe.predict.predictor import Allowed, Predictor
-from biqe.predict.ranking import Listed, product
-from biqe.predict.rows import Entities, Rows, join_notes, stacked
+from biqe.predict.product import product
+from biqe.predict.rows import Entities, Listed, Marginals, Rows, join_notes, stacked
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge
 from biqe.query.dag import components
 
+STARTS = 48
+"""Entities of one unknown that are asked about one by one, where a query names none."""
 RECHECKED = 200
 """Rows at least that are weighed with the links of left-out patterns."""
 EXCLUDED = 100_000
@@ -67,36 +69,63 @@ class Asking:
         """As ``rank``, among the entities that the conditions leave."""
         found = []
         for allowed, column in values_questions(query, filters):
+            note = ""
+            if column is None and self.predictor.links is not None and not any(value >= 0 for value in query.nodes):
+                allowed, column = self._likely_starts(query, allowed)
+                if column is not None:
+                    name = query.names[query.targets[column]]
+                    note = f"the question names no entity, so the {STARTS} likeliest ?{name} were tried"
             predictor = self.predictor.restricted(allowed) if allowed else self.predictor
             asking = replace(self, predictor=predictor)
             if column is None:
                 found.append(asking.rank(query, exclude, count))
             else:
-                found.append(asking._with_values(query, exclude, count, allowed, column))
+                rows = asking._with_values(query, exclude, count, allowed, column)
+                found.append(replace(rows, note=join_notes([rows.note, note])))
         if len(found) == 1:
             return found[0]
         return stacked(found, _mean([part.marginals for part in found])).best(count)
 
-    def rank(self, query: BoundQuery, exclude: Entities, count: int) -> Rows:
-        """The ``count`` best rows without those in ``exclude``, the rows that the graph holds."""
+    def _likely_starts(self, query: BoundQuery, allowed: Allowed) -> tuple[Allowed, int | None]:
+        """Where a query names no entity: the entities of one of its unknowns that are asked about one by one, because
+        they fit its patterns best and have few such links yet, and the column of that unknown; None where there is no
+        second unknown."""
+        links, relations = self.predictor.links, self.graph.relation_count
+        assert links is not None
+        if len(query.targets) < 2 or not query.names:
+            return allowed, None
+        first = query.targets[0]
+        directions = [r for s, r, _ in query.edges if s == first] + [
+            (r + relations) % (2 * relations) for _, r, o in query.edges if o == first
+        ]
+        fit = sum((links.openness(direction) for direction in directions), np.zeros(self.graph.entity_count))
+        mask = allowed.get(query.names[first])
+        if mask is not None:
+            fit = np.where(mask, fit, -np.inf)
+        likely = np.zeros(len(fit), bool)
+        likely[np.argsort(-fit, kind="stable")[:STARTS]] = True
+        return {**allowed, query.names[first]: likely if mask is None else likely & mask}, 0
+
+    def rank(self, query: BoundQuery, exclude: Entities | None, count: int) -> Rows:
+        """The ``count`` best rows without those in ``exclude``, the rows that the graph holds; None: these compete,
+        too."""
         try:
             prepared = self.predictor.prepare(query)
         except UnsupportedQuery as refusal:
             return self._in_pieces(query, exclude, count, refusal)
+        if self.predictor.links is not None:
+            from biqe.predict.link_search import search_rows  # torch
+
+            return search_rows(self.predictor, self.graph, query, exclude, count, self.joint.width)
         marginals = self.predictor.log_probabilities([prepared])
         if not np.isfinite(marginals.max(axis=1)).all():  # a condition leaves no entity at all
-            return Rows.empty(len(marginals), marginals=marginals)
-        found = decode(self.predictor, query, prepared, marginals, exclude, count=count, joint=self.joint)
-        return self._calibrated(query, found, marginals, len(exclude))
+            return Rows.empty(len(marginals), marginals=lambda: marginals)
+        found = decode(
+            self.predictor, query, prepared, marginals, _listed(query, exclude), count=count, joint=self.joint
+        )
+        return replace(found.possible(), marginals=lambda: marginals)
 
-    def _calibrated(self, query: BoundQuery, found: Rows, marginals: NDArray[np.float32], known: int) -> Rows:
-        assert found.scores is not None
-        found = found.take(np.flatnonzero(np.isfinite(found.scores)))
-        assert found.scores is not None
-        chances = probability.of_rows(found.scores, self.predictor.calibration, targets=len(query.targets), known=known)
-        return replace(found, probabilities=chances, marginals=marginals)
-
-    def _in_pieces(self, query: BoundQuery, exclude: Entities, count: int, refusal: UnsupportedQuery) -> Rows:
+    def _in_pieces(self, query: BoundQuery, exclude: Entities | None, count: int, refusal: UnsupportedQuery) -> Rows:
         parts = components(len(query.nodes), query.edges)
         if len(parts) > 1:
             return self._apart(query, parts, exclude, count)
@@ -111,19 +140,19 @@ class Asking:
             raise refusal from None
         marginals = self.predictor.log_probabilities(prepared)
         if not np.isfinite(marginals.max(axis=1)).all():
-            return Rows.empty(len(marginals), marginals=marginals)
-        found = product(marginals, Listed(exclude), count=count, injective=self.joint.injective)
+            return Rows.empty(len(marginals), marginals=lambda: marginals)
+        found = product(marginals, Listed(_listed(query, exclude)), count=count, injective=self.joint.injective)
         *first, last = [f"?{query.names[node]}" if query.names else f"unknown {node}" for node in query.targets]
         note = (
             f"{', '.join(first)} and {last} were asked for one by one and their probabilities multiplied, because "
             f"{self.predictor.name} cannot predict them together"
         )
-        return replace(self._calibrated(query, found, marginals, len(exclude)), scores=None, note=note)
+        return replace(found.possible(), marginals=lambda: marginals, scores=None, note=note)
 
     # Parts that nothing joins
 
-    def _apart(self, query: BoundQuery, parts: list[list[int]], exclude: Entities, count: int) -> Rows:
-        marginals = np.zeros((len(query.targets), self.graph.entity_count), np.float32)
+    def _apart(self, query: BoundQuery, parts: list[list[int]], exclude: Entities | None, count: int) -> Rows:
+        marginals: list[tuple[list[int], Marginals]] = []
         lists: list[PartRows] = []
         factor, all_hold = 1.0, True
         notes: list[str] = []
@@ -137,11 +166,11 @@ class Asking:
                 continue
             known, found = self._known_and_ranked(piece, count)
             assert found.marginals is not None
-            marginals[columns] = found.marginals
+            marginals.append((columns, found.marginals))
             notes.append(found.note)
             predicted = list(zip(found.probabilities.tolist(), map(tuple, found.entities.tolist()), strict=True))
             lists.append(PartRows(columns, [(1.0, tuple(row)) for row in known.tolist()], predicted))
-        excluded = set(map(tuple, exclude.tolist()))
+        excluded = set(map(tuple, _listed(query, exclude).tolist()))
         rows: list[list[int]] = []
         chances: list[float] = []
         for chance, choice in _joined(lists, all_hold):
@@ -155,7 +184,14 @@ class Asking:
                 rows.append(row)
                 chances.append(chance * factor)
         entities = np.array(rows, np.int32).reshape(-1, len(query.targets))
-        return Rows(entities, np.array(chances), marginals=marginals, note=join_notes(notes))
+
+        def together() -> NDArray[np.float32]:
+            table = np.zeros((len(query.targets), self.graph.entity_count), np.float32)
+            for columns, own in marginals:
+                table[columns] = own()
+            return table
+
+        return Rows(entities, np.array(chances), marginals=together, note=join_notes(notes))
 
     def _known_and_ranked(self, piece: BoundQuery, count: int) -> tuple[Entities, Rows]:
         """The first ``count`` rows of one part that the graph holds and conditions allow, and as many that it does not
@@ -199,13 +235,14 @@ class Asking:
         return None
 
     def _rechecked(
-        self, query: BoundQuery, reduced: BoundQuery, left_out: tuple[Edge, ...], exclude: Entities, count: int
+        self, query: BoundQuery, reduced: BoundQuery, left_out: tuple[Edge, ...], exclude: Entities | None, count: int
     ) -> Rows:
         """Rows of the readable query, weighed with the links of the patterns that were left out."""
-        none = np.zeros((0, len(reduced.targets)), np.int32)
+        excluded = _listed(query, exclude)
         # Known rows compete too: they are taken out at the end, so as many more are listed.
-        found = self.rank(reduced, none, max(RECHECKED, 4 * count) + len(exclude))
-        assert found.marginals is not None
+        found = self.rank(reduced, None, max(RECHECKED, 4 * count) + len(excluded))
+        whole = found.marginals
+        assert whole is not None
         nodes = [filled_in(reduced, row).nodes for row in found.entities.tolist()]
         chances = found.probabilities.copy()
         for edge in left_out:
@@ -213,13 +250,13 @@ class Asking:
             chances *= self._chances([IdLink(filled[subject], relation, filled[object_]) for filled in nodes])
         width = len(query.targets)
         rows = np.ascontiguousarray(found.entities[:, :width])
-        weighed = Rows(rows, chances, marginals=found.marginals[:width], note=found.note)
-        return weighed.take(np.flatnonzero((chances > 0) & ~Listed(exclude).holds(rows))).best(count)
+        weighed = Rows(rows, chances, marginals=lambda: whole()[:width], note=found.note)
+        return weighed.take(np.flatnonzero((chances > 0) & ~Listed(excluded).holds(rows))).best(count)
 
     def _chances(self, links: Sequence[IdLink]) -> NDArray[np.float64]:
         """(n,) 1 for a link that the graph holds, the model's probability for any other."""
         missing = [link for link in dict.fromkeys(links) if not evidence.holds(self.graph, link)]
-        chances = dict(zip(missing, self.predictor.link_probabilities(missing, self.graph), strict=True))
+        chances = dict(zip(missing, self.predictor.link_probabilities(missing), strict=True))
         return np.array([chances.get(link, 1.0) for link in links])
 
     # ASK
@@ -234,19 +271,22 @@ class Asking:
         """
         variables = tuple(node for node, value in enumerate(query.nodes) if value < 0)
         everything = replace(query, nodes=tuple(max(value, TARGET) for value in query.nodes), targets=variables)
-        rows = np.zeros((1, 0), np.int32)
+        found = Rows.empty(0)
         if variables:
-            rows = self.rank(everything, np.zeros((0, len(variables)), np.int32), WAYS).entities
+            found = self.rank(everything, np.zeros((0, len(variables)), np.int32), WAYS)
+        rows = found.entities if variables else np.zeros((1, 0), np.int32)
+        every = found.evidence or EvidenceSearch(self.graph, everything).find(rows.tolist())[0]
         if passes is not None:
-            rows = rows[passes(everything, rows)]
-        found, _ = EvidenceSearch(self.graph, everything).find(rows.tolist())
-        links = list(dict.fromkeys(link for each in found for link in each.missing))
-        chances = dict(zip(links, self.predictor.link_probabilities(links, self.graph), strict=True))
+            every = [each for each, passed in zip(every, passes(everything, rows), strict=True) if passed]
+        ways = [each for each in every if each is not None]
+        chances = dict(found.link_probabilities)
+        new = list(dict.fromkeys(link for each in ways for link in each.missing if link not in chances))
+        chances.update(zip(new, self.predictor.link_probabilities(new), strict=True))
 
         def chance(each: Evidence) -> float:
-            return probability.of_facts(chances[link] for link in each.missing)
+            return math.prod(chances[link] for link in each.missing)
 
-        best = max(found, key=chance, default=None)
+        best = max(ways, key=chance, default=None)
         return (0.0, None) if best is None else (chance(best), best)
 
     # Constants from conditions
@@ -264,10 +304,13 @@ class Asking:
             own = np.ascontiguousarray(exclude[exclude[:, column] == entity][:, others])
             rows = self.rank(asked, own, count)
             found.append(replace(rows, entities=np.insert(rows.entities, column, entity, axis=1)))
-        with np.errstate(divide="ignore"):
-            # All entities of the fixed variable are as probable.
-            own_row = np.log(mask / mask.sum()).astype(np.float32)
-        mixed = np.insert(_mean([rows.marginals for rows in found]), column, own_row, axis=0)
+
+        def mixed() -> NDArray[np.float32]:
+            with np.errstate(divide="ignore"):
+                # All entities of the fixed variable are as probable.
+                own_row = np.log(mask / mask.sum()).astype(np.float32)
+            return np.insert(_mean([rows.marginals for rows in found])(), column, own_row, axis=0)
+
         return stacked(found, mixed).best(count)
 
 
@@ -291,12 +334,20 @@ def _fixable(query: BoundQuery, allowed: Allowed) -> int | None:
     return min(few, key=sizes.__getitem__, default=None)
 
 
-def _mean(marginals: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32]:
-    """(T, E) log-probabilities of each target alone, where all questions are as probable."""
-    with np.errstate(divide="ignore"):
-        return np.log(np.exp(np.stack([part for part in marginals if part is not None])).mean(axis=0)).astype(
-            np.float32
-        )
+def _mean(parts: Sequence[Marginals | None]) -> Marginals:
+    """Of each target alone, where all questions are as probable."""
+
+    def mean() -> NDArray[np.float32]:
+        shares = np.exp(np.stack([part() for part in parts if part is not None])).mean(axis=0)
+        with np.errstate(divide="ignore"):
+            return np.log(shares).astype(np.float32)  # type: ignore[no-any-return]
+
+    return mean
+
+
+def _listed(query: BoundQuery, exclude: Entities | None) -> Entities:
+    """The excluded rows; none where all compete."""
+    return np.zeros((0, len(query.targets)), np.int32) if exclude is None else exclude
 
 
 # Products of rows of several parts

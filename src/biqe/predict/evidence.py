@@ -1,30 +1,26 @@
 """What a row rests on: an entity for every variable of the query, and so for each pattern a link, stored or missing.
 
 The targets of a row are given. The hidden variables get the entities that make the product of the link probabilities
-largest, where a stored link counts 1: a max-product search over links. Patterns that share hidden variables stand or
-fall together, so they are searched as one group; a pattern between two given entities is stored or missing.
+largest, where a stored link counts 1. Patterns that share hidden variables stand or fall together, so they are searched
+as one group; a pattern between two given entities is stored or missing.
 
-One hidden variable after the other is filled:
+1. Where the graph holds all patterns of a group for some entities, those are taken.
+2. Else, where there are few enough, all assignments are compared by the probabilities of their missing links. Where
+   there are more, the search over links (links/beam.py) finds those that are most probable as it walks them, and these
+   are compared.
+3. Without a model, and where it cannot search the group, as few links as possible are missing, and a variable that no
+   stored link reaches stays open.
 
-1. The model's scores bound the product from above. Links into the variable are scored for all entities at once, by one
-   question to the model for each subject and relation. Links that begin at the variable would need a question for each
-   entity, so they count 1 in the bound.
-2. The entities with the best bounds are compared by their real products.
-
-Where several hidden variables hang together, the exact engine finds the assignments that keep most patterns stored,
-and the search goes on from these; graphs of a few entities are searched whole. Without a model, as few links as
-possible are missing, and a variable that no stored link reaches stays open.
-
-Answering and explaining both search here, so that a row and its explanation name the same links.
+Rows that were searched by probabilities of links have their evidence from that search already (link_search.py).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,41 +28,26 @@ from numpy.typing import NDArray
 from biqe.errors import UnsupportedQuery
 from biqe.exact.answers import tuples
 from biqe.exact.max_consistent_patterns import max_consistent_patterns
-from biqe.graph.index import objects, subjects
+from biqe.graph.index import objects
 from biqe.graph.knowledge_graph import Graph
-from biqe.predict import probability
-from biqe.predict.predictor import LinkKey, Predictor, Triple
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge
+from biqe.predict.predictor import Predictor, Triple
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge, QuerySet
 
-SUBJECTS = 6
-"""Entities of one hidden variable that the model is asked about one by one, as subjects of missing links. With a
-constant's link and one target of the question that makes eight rows, which one product with the entity table takes."""
-COMPARED = 8
-"""Entities of one hidden variable that are compared by their real products, where this needs no further question."""
-LIKELY = 64
-"""Entities with the best bounds that are sorted."""
-WORTHWHILE = math.log(10)
-"""How much better the bound of an entity must be to ask about links from it that nothing stored speaks for: such links
-are rarely more probable than a tenth."""
-STATES = 8
-"""Partial assignments that are kept after each hidden variable of a group."""
-EXHAUSTIVE = 4096
-"""Assignments of a group's hidden variables that are all tried, on graphs small enough."""
-MATCHES = 4096
-"""Stored matches that are looked through for assignments to start from."""
+if TYPE_CHECKING:
+    import torch
+
+    from biqe.links.beam import Tuples
+
+COMPARED = 64
+"""Assignments of a group that are compared by the probabilities of their missing links, and partial ones that the
+search keeps."""
 JUDGED = 100_000
-"""The same where conditions on hidden variables may sort most of them out."""
-AHEAD = 7
-"""Links that the model is asked about before the rows are known; see SUBJECTS."""
-SCORES_AT_ONCE = 16_000_000
-"""Scores that are held at a time while rows are searched (64 MB)."""
-UNKNOWN = math.log(0.5)
-"""Log-probability of a missing link where there is no model: every one costs the same."""
-IMPOSSIBLE = -1e3
+"""Stored matches that are looked through where conditions on hidden variables may sort most of them out."""
 
-Entities = NDArray[np.int32]
 Masks = Mapping[int, NDArray[np.bool_]]
 """(E,) entities that a hidden variable may be, by node; a node that is not there may be any."""
+Nodes = tuple[int, ...]
+"""Entity of each node of the query; ``-1 - node`` for one that is open."""
 
 
 class IdLink(NamedTuple):
@@ -87,7 +68,7 @@ class IdLink(NamedTuple):
 class Evidence:
     """An assignment of all variables of a query, and which of its patterns are stored under it."""
 
-    nodes: tuple[int, ...] = ()
+    nodes: Nodes = ()
     """Entity of each node; ``-1 - node`` for a hidden variable that nothing fills."""
     links: tuple[IdLink, ...] = ()
     """One for each pattern of the query, in its order."""
@@ -120,35 +101,6 @@ def holds(graph: Graph, link: Triple) -> bool:
     return place < len(stored) and int(stored[place]) == link[2]
 
 
-@dataclass
-class _State:
-    """A partial assignment of a group's variables."""
-
-    nodes: tuple[int, ...]
-    bound: float = 0.0
-    """No completion has a larger logarithm of the product."""
-
-
-@dataclass
-class _Task:
-    """One group of patterns under the entities of a row."""
-
-    edges: tuple[Edge, ...]
-    states: list[_State]
-    overlooked: float = -math.inf
-    """The largest bound of anything that was left out."""
-    best: tuple[int, ...] = ()
-    is_complete: bool = True
-    missing: dict[tuple[int, ...], list[IdLink]] = field(default_factory=dict)
-    """Missing links of each complete assignment."""
-
-    @cached_property
-    def hidden(self) -> list[int]:
-        """Hidden variables of the group."""
-        nodes = self.states[0].nodes
-        return list(dict.fromkeys(node for edge in self.edges for node in (edge[0], edge[2]) if nodes[node] < 0))
-
-
 class EvidenceSearch:
     """Evidence for the rows of one query on one graph."""
 
@@ -158,482 +110,216 @@ class EvidenceSearch:
         self.allowed = allowed or {}
         self._edges = tuple(forward(edge, graph.relation_count) for edge in query.edges)
         self._groups = _groups(query.nodes, self._edges)
-        self._near: dict[tuple[int, int, int], Entities] = {}
-        self._held: dict[Triple, bool] = {}
-        self._matched: dict[object, tuple[Entities, bool]] = {}
-        self._done: dict[tuple[int, bool, tuple[int, ...]], _Task] = {}
+        self._held: dict[IdLink, bool] = {}
 
     def find(
         self, rows: Iterable[Sequence[int]], predictor: Predictor | None = None
     ) -> tuple[list[Evidence], dict[IdLink, float]]:
         """The best evidence of each row, which has an entity for each target in SELECT order; and how probable the
         missing links are, as far as the model can say."""
-        links = _Links(predictor, self.graph)
-        every: list[list[int]] = []
-        tasks: list[list[_Task]] = []
-        new: list[_Task] = []
+        predictor = None if predictor is None else predictor.for_question()
+        every: list[Nodes] = []
         for row in rows:
             nodes = [-1 - node if value == HIDDEN else value for node, value in enumerate(self.query.nodes)]
             for node, entity in zip(self.query.targets, row, strict=True):
                 nodes[node] = int(entity)
-            every.append(nodes)
-            tasks.append([])
-            for number, edges in enumerate(self._groups):
-                key = number, predictor is not None, tuple(nodes[n] for edge in edges for n in (edge[0], edge[2]))
-                if key not in self._done:
-                    self._done[key] = _Task(edges, [_State(tuple(nodes))])
-                    new.append(self._done[key])
-                tasks[-1].append(self._done[key])
-        if new:
-            # What has to be asked about whatever the search finds goes in its first call.
-            closed = [key for nodes in every for key in self._keys(self._edges, nodes)]
-            step = max(1, SCORES_AT_ONCE // self.graph.entity_count)
-            for first in range(0, len(new), step):
-                self._solve(new[first : first + step], links, closed if len(new) <= step else [])
-        found = []
-        for nodes, own in zip(every, tasks, strict=True):
-            for task in own:
-                for node in task.hidden:
-                    nodes[node] = max(task.best[node], -1 - node)  # what was skipped is open
-            filled = tuple(self.fill(edge, nodes) for edge in self._edges)
-            stored = tuple(map(self.holds, filled))
-            found.append(Evidence(tuple(nodes), filled, stored, all(task.is_complete for task in own)))
-        missing = (link for evidence in found for link in evidence.missing if link.is_closed)
-        return found, links.probabilities(missing)
+            every.append(tuple(nodes))
+        is_complete = [True] * len(every)
+        for group in self._groups:
+            # Rows with the same entities around a group's hidden variables share its assignment.
+            around = [tuple(nodes[node] for edge in group for node in (edge[0], edge[2])) for nodes in every]
+            example = {key: nodes for key, nodes in zip(around, every, strict=True)}
+            found = dict(zip(example, self._solved(group, list(example.values()), predictor), strict=True))
+            hidden = {node for edge in group for node in (edge[0], edge[2]) if self.query.nodes[node] == HIDDEN}
+            for number, key in enumerate(around):
+                best, is_best = found[key]
+                every[number] = tuple(
+                    best[node] if node in hidden else value for node, value in enumerate(every[number])
+                )
+                is_complete[number] &= is_best
+        evidence = [self.filled(nodes, is_best) for nodes, is_best in zip(every, is_complete, strict=True)]
+        missing = dict.fromkeys(link for each in evidence for link in each.missing if link.is_closed)
+        return evidence, _probabilities(predictor, list(missing))
 
-    def fill(self, edge: Edge, nodes: Sequence[int]) -> IdLink:
-        """The link that the nodes of an edge make."""
-        return IdLink(nodes[edge[0]], edge[1], nodes[edge[2]])
+    def filled(self, nodes: Sequence[int], is_complete: bool = True) -> Evidence:
+        """The evidence of an assignment."""
+        links = tuple(IdLink(nodes[edge[0]], edge[1], nodes[edge[2]]) for edge in self._edges)
+        return Evidence(tuple(nodes), links, tuple(map(self._holds, links)), is_complete)
 
-    def holds(self, link: Triple) -> bool:
-        """Whether the graph stores this link, which has two entities as its ends."""
+    def _holds(self, link: IdLink) -> bool:
         if link not in self._held:
-            self._held[link] = link[0] >= 0 <= link[2] and holds(self.graph, link)
+            self._held[link] = link.is_closed and holds(self.graph, link)
         return self._held[link]
 
-    def _solve(self, tasks: list[_Task], links: _Links, ahead: list[LinkKey]) -> None:
-        """Find the best assignment of each task; links in ``ahead`` are asked about as well."""
-        first = (key for task in tasks for key in self._keys(task.edges, task.states[0].nodes))
-        likely = (key for task in tasks if links.predictor is not None for key in self._keys_behind(task))
-        links.ask([*ahead, *first, *likely])
-        for task in tasks:
-            self._start(task, links)
-        while waiting := [task for task in tasks if any(self._expandable(task, state.nodes) for state in task.states)]:
-            links.ask(key for task in waiting for state in task.states for key in self._keys(task.edges, state.nodes))
-            for task in waiting:
-                self._expand(task, links)
-        for task in tasks:
-            for state in task.states:
-                filled = (self.fill(edge, state.nodes) for edge in task.edges)
-                task.missing[state.nodes] = [link for link in filled if not self.holds(link)]
-        compared = (task for task in tasks if len(task.missing) > 1 or task.overlooked > -math.inf)
-        chances = links.probabilities(
-            link for task in compared for found in task.missing.values() for link in found if link.is_closed
-        )
+    # One group of patterns, for many rows
 
-        def weight(missing: list[IdLink]) -> float:
-            return probability.of_facts(chances.get(link, 0.0 if links.predictor else 0.5) for link in missing)
+    def _solved(
+        self, edges: tuple[Edge, ...], every: Sequence[Nodes], predictor: Predictor | None
+    ) -> list[tuple[Nodes, bool]]:
+        """The best assignment of each row, and whether no better one can have been overlooked."""
+        found: list[tuple[Nodes, bool] | None] = []
+        for nodes in every:
+            match = self._match(edges, nodes)
+            found.append(None if match is None else (match, True))
+        left = [number for number, each in enumerate(found) if each is None]
+        searched = self._searched(edges, [every[number] for number in left], predictor) if predictor and left else []
+        for number, best in zip(left, searched or [None] * len(left), strict=True):
+            found[number] = self._most_stored(edges, every[number]) if best is None else best
+        return [each for each in found if each is not None]
 
-        for task in tasks:
-            # Of equal products the one with more stored links, then the first that was found.
-            task.best = max(task.missing, key=lambda nodes: (weight(task.missing[nodes]), -len(task.missing[nodes])))
-            best = weight(task.missing[task.best])
-            task.is_complete = task.overlooked == -math.inf or best >= math.exp(task.overlooked) * (1 - 1e-6)
-
-    def _keys(self, edges: Sequence[Edge], nodes: Sequence[int]) -> Iterator[LinkKey]:
-        """Subjects and relations of links that begin at an entity and are not known to be stored."""
-        for edge in edges:
-            link = self.fill(edge, nodes)
-            if link.subject >= 0 and not self.holds(link):
-                yield link.subject, link.relation
-
-    def _keys_behind(self, task: _Task) -> Iterator[LinkKey]:
-        """Subjects and relations of missing links that begin at a hidden variable, where stored links lead to it."""
-        nodes = task.states[0].nodes
-        for node in task.hidden if len(task.hidden) == 1 else ():
-            about = list(self._about(task, node, nodes))
-            into = [self._neighbours(edge, node, nodes) for edge in about if edge[0] != node]
-            begin = [edge for edge in about if edge[0] == node]
-            if into and begin:
-                for entity in _common(into)[:SUBJECTS].tolist():
-                    yield from self._keys(begin, (*nodes[:node], entity, *nodes[node + 1 :]))
-
-    # One hidden variable
-
-    def _expandable(self, task: _Task, nodes: Sequence[int]) -> list[int]:
-        """Hidden variables that are still to be filled."""
-        return [node for node in task.hidden if nodes[node] == -1 - node]
-
-    def _skipped(self, node: int) -> int:
-        """Value of a variable that stays open because nothing speaks for any entity."""
-        return -1 - node - len(self.query.nodes)
-
-    def _expand(self, task: _Task, links: _Links) -> None:
-        """Fill one more variable in each state of a task."""
-        done: list[_State] = []
-        found: dict[tuple[int, ...], _State] = {}
-        for state in task.states:
-            left = self._expandable(task, state.nodes)
-            if not left:
-                done.append(state)
-                continue
-            # The variable that most entities speak about goes first.
-            node = max(left, key=lambda node: (len(list(self._about(task, node, state.nodes))), -node))
-            candidates, overlooked = self._candidates(task, node, state, links, is_last=len(left) == 1)
-            task.overlooked = max(task.overlooked, overlooked)
-            for entity, bound in candidates:
-                nodes = (*state.nodes[:node], entity, *state.nodes[node + 1 :])
-                found.setdefault(nodes, _State(nodes, bound))
-        ordered = sorted(found.values(), key=lambda state: -state.bound)
-        most = EXHAUSTIVE if self._is_small(task) else STATES
-        if len(ordered) > most:
-            task.overlooked = max(task.overlooked, ordered[most].bound)
-        task.states = [*done, *ordered[:most]]
-
-    def _is_small(self, task: _Task) -> bool:
-        """Whether all assignments of the group can be tried."""
-        count = self.graph.entity_count
-        return count <= COMPARED and count ** len(task.hidden) <= EXHAUSTIVE
-
-    def _about(self, task: _Task, node: int, nodes: Sequence[int]) -> Iterator[Edge]:
-        """Patterns between this open variable and entities, or itself."""
-        for edge in task.edges:
-            if node in (edge[0], edge[2]) and all(end == node or nodes[end] >= 0 for end in (edge[0], edge[2])):
-                yield edge
-
-    def _candidates(
-        self, task: _Task, node: int, state: _State, links: _Links, *, is_last: bool
-    ) -> tuple[list[tuple[int, float]], float]:
-        """Entities to compare for a variable, each with the bound of the assignment; and the largest bound of those
-        that are left out."""
-        about = list(self._about(task, node, state.nodes))
-        into = [edge for edge in about if edge[0] != node]
-        stored = [self._neighbours(edge, node, state.nodes) for edge in about]
-        mask = self.allowed.get(node)
-        count = self.graph.entity_count
-        if links.predictor is None:
-            return self._by_stored(about, stored, node, state, mask)
-        bounds = self._bounds(into, node, state.nodes, mask, links)
-        begin = [near for edge, near in zip(about, stored, strict=True) if edge[0] == node]
-        # Calibration may change the order of products of several links, but not that of single ones.
-        is_exact = is_last and (len(into) < 2 or links.predictor.calibration is None)
-        settled = _common(begin) if begin else None
-        if settled is not None and mask is not None:
-            settled = settled[mask[settled]]
-        best = None if bounds is None else _best_of(bounds, settled)
-        is_best = best is not None and bounds is not None and bounds[best] == bounds.max() > -np.inf
-        if is_exact and is_best:
-            # All links that begin here are stored, and no entity has a better bound: most rows end here.
-            assert best is not None and bounds is not None
-            return [(best, state.bound + float(bounds[best]))], -np.inf
-        pool = np.unique(np.concatenate([*stored, np.zeros(0, np.int32)]))
-        pool = pool if mask is None else pool[mask[pool]]
-        likely = np.zeros(0, np.int64) if bounds is None else links.likely(bounds)
-        pool = np.unique(np.concatenate([pool, likely[:COMPARED]]))
-        if len(pool) == 0:
-            proposed = self._proposed(about, node, state.nodes, mask, links).tolist() or [self._skipped(node)]
-            return [(entity, state.bound) for entity in proposed], state.bound
-        own_bounds = np.zeros(len(pool)) if bounds is None else bounds[pool]
-        held = np.zeros(len(pool))
-        for near in begin:
-            held += _inside(pool, near)
-        order = np.lexsort((pool, -held, -own_bounds))
-        is_sure = held[order] == len(begin)
-        sure, unsure = order[is_sure], order[~is_sure]
-        # With one variable left, the product of a sure entity is its bound: what has no better bound cannot win.
-        least = own_bounds[sure[0]] if len(sure) and is_last else -np.inf
-        unsure = unsure[own_bounds[unsure] > least]
-        asked = unsure
-        if count > COMPARED:
-            speaks = np.logical_or.reduce([_inside(pool[unsure], near) for near in stored])
-            reached = 0.0 if speaks.any() and len(sure) == 0 else least
-            asked = unsure[(own_bounds[unsure] > reached + WORTHWHILE) | speaks][:SUBJECTS]
-        compared = 1 if is_exact else COMPARED
-        chosen = np.concatenate([sure[:compared], asked])
-        is_left = np.ones(len(pool), bool)
-        is_left[chosen] = False
-        others = own_bounds[[*sure[compared:], *unsure[is_left[unsure]]]]
-        if bounds is None:
-            others = np.append(others, 0.0) if len(pool) < (count if mask is None else mask.sum()) else others
-        else:
-            outside = likely[~_inside(likely, pool)]
-            if len(outside) or len(likely) == LIKELY:
-                others = np.append(others, bounds[outside[0] if len(outside) else likely[-1]])
-        overlooked = float(others.max(initial=-np.inf))
-        pairs = zip(pool[chosen].tolist(), (state.bound + own_bounds[chosen]).tolist(), strict=True)
-        return list(pairs), -np.inf if overlooked <= least else state.bound + overlooked
-
-    def _bounds(
-        self,
-        into: list[Edge],
-        node: int,
-        nodes: Sequence[int],
-        mask: NDArray[np.bool_] | None,
-        links: _Links,
-    ) -> NDArray[np.float32] | None:
-        """(E,) sums of the log-probabilities of the links into a variable, 0 for stored ones, -inf for entities that
-        are not allowed. None where no link leads into it, unless all entities are few."""
-        count = self.graph.entity_count
-        if not into and count > COMPARED:
-            return None
-        key = (node, *((nodes[edge[0]], edge[1]) for edge in into))
-        if key not in links.bounds:
-            bounds = np.zeros(count, np.float32)
-            for edge in into:
-                scores = links.scores.get((nodes[edge[0]], edge[1]))
-                own = np.full(count, IMPOSSIBLE, np.float32) if scores is None else np.minimum(scores, 0.0)
-                own[self._neighbours(edge, node, nodes)] = 0.0
-                bounds += own
-            if mask is not None:
-                bounds[~mask] = -np.inf
-            links.bounds[key] = bounds
-        return links.bounds[key]
-
-    def _by_stored(
-        self,
-        about: list[Edge],
-        stored: list[Entities],
-        node: int,
-        state: _State,
-        mask: NDArray[np.bool_] | None,
-    ) -> tuple[list[tuple[int, float]], float]:
-        """Without a model: entities by the number of their stored links; none where there are no stored links."""
-        pool, counts = np.unique(np.concatenate([*stored, np.zeros(0, np.int32)]), return_counts=True)
-        if mask is not None:
-            passed = mask[pool]
-            pool, counts = pool[passed], counts[passed]
-        if len(pool) == 0:
-            return [(self._skipped(node), state.bound + UNKNOWN * len(about))], -np.inf
-        order = np.argsort(-counts, kind="stable")[:COMPARED]
-        missing = len(about) - counts[order]
-        return list(zip(pool[order].tolist(), (state.bound + UNKNOWN * missing).tolist(), strict=True)), -np.inf
-
-    def _neighbours(self, edge: Edge, node: int, nodes: Sequence[int]) -> Entities:
-        """Entities that make an edge a stored link in the place of ``node``, sorted."""
-        subject, relation, object_ = edge
-        key = (
-            (-1, relation, -1)
-            if subject == object_
-            else (-1, relation, nodes[object_])
-            if subject == node
-            else (nodes[subject], relation, -1)
-        )
-        found = self._near.get(key)
-        if found is None:
-            index = self.graph.index
-            if subject == object_:
-                loops = self.graph.triples[self.graph.triples[:, 0] == self.graph.triples[:, 2]]
-                found = np.unique(loops[loops[:, 1] == relation, 0])
-            elif subject == node:
-                found = subjects(index, relation, nodes[object_])
-            else:
-                found = objects(index, nodes[subject], relation)
-            self._near[key] = found
-        return found
-
-    def _proposed(
-        self, about: list[Edge], node: int, nodes: Sequence[int], mask: NDArray[np.bool_] | None, links: _Links
-    ) -> NDArray[np.integer]:
-        """Entities that the model finds likely as subjects of missing links; none where it cannot say."""
-        ends = [edge for edge in about if edge[0] != edge[2]]
-        if not ends or links.predictor is None:
-            return np.zeros(0, np.int64)
-        query = BoundQuery(
-            (TARGET, *(nodes[edge[2]] for edge in ends)),
-            tuple((0, edge[1], place) for place, edge in enumerate(ends, 1)),
-            (0,),
-        )
-        scores = links.targets(query)
-        if scores is None:
-            return np.zeros(0, np.int64)
-        places = np.arange(len(scores)) if mask is None else np.flatnonzero(mask)
-        return places[np.argsort(-scores[places], kind="stable")[:COMPARED]]
-
-    # Several hidden variables
-
-    def _start(self, task: _Task, links: _Links) -> None:
-        """Assignments to start from: those that keep as many patterns stored as possible; nothing where none is."""
-        (state,) = task.states
-        if len(task.hidden) < 2 or (self._is_small(task) and links.predictor is not None):
-            return
-        subsets, are_all = max_consistent_patterns(task.edges, lambda edges: self._has_match(state.nodes, edges))
-        if links.predictor is not None or not are_all:
-            task.overlooked = 0.0  # assignments that keep fewer patterns stored are not searched
-        seeds = [seed for held in subsets if held for seed in self._seeds(task, state.nodes, held, links)]
-        task.states = seeds or [state]
-
-    def _seeds(self, task: _Task, nodes: tuple[int, ...], held: tuple[Edge, ...], links: _Links) -> Iterator[_State]:
-        """Assignments under which the graph stores the patterns ``held``, those with the most probable others first."""
-        inside = list(dict.fromkeys(n for edge in held for n in (edge[0], edge[2]) if nodes[n] < 0))
-        missing = [edge for edge in task.edges if edge not in held]
-        shared = [node for node in inside if any(node in (edge[0], edge[2]) for edge in missing)]
-        matches, is_complete = self._matches(nodes, held, shared or inside[:1], MATCHES if shared else 1)
-        columns = shared or inside[:1]
-        bounds = np.zeros(len(matches))
-        for edge in missing:
-            scores = links.scores.get((nodes[edge[0]], edge[1]))
-            if scores is not None and edge[2] in shared:
-                ends = matches[:, shared.index(edge[2])]
-                stored = np.isin(ends, self._neighbours(edge, edge[2], nodes))
-                bounds += np.where(stored, 0.0, scores[ends])
-        order = np.argsort(-bounds, kind="stable")
-        chosen = order[: COMPARED if shared else 1]
-        if shared and (len(order) > len(chosen) or not is_complete):
-            task.overlooked = max(task.overlooked, 0.0 if not is_complete else float(bounds[order[len(chosen)]]))
-        for place in chosen.tolist():
-            filled = list(nodes)
-            for node, entity in zip(columns, matches[place].tolist(), strict=True):
-                filled[node] = entity
-            others = [node for node in inside if filled[node] < 0]
-            if others:
-                rest, _ = self._matches(filled, held, others, 1)
-                for node, entity in zip(others, rest[0].tolist(), strict=True):
-                    filled[node] = entity
-            yield _State(tuple(filled), float(bounds[place]))
-
-    def _has_match(self, nodes: Sequence[int], edges: tuple[Edge, ...]) -> bool:
-        hidden = list(dict.fromkeys(node for edge in edges for node in (edge[0], edge[2]) if nodes[node] < 0))
-        if not hidden:
-            return all(self.holds(self.fill(edge, nodes)) for edge in edges)
-        return len(self._matches(nodes, edges, hidden, 1)[0]) > 0
-
-    def _matches(
-        self, nodes: Sequence[int], edges: tuple[Edge, ...], columns: Sequence[int], count: int
-    ) -> tuple[Entities, bool]:
-        """(n, columns) distinct entities of these variables for which the graph stores all ``edges``, sorted: at least
-        ``count`` of them if there are so many, and whether these are all."""
-        used = dict.fromkeys(node for edge in edges for node in (edge[0], edge[2]))
-        key = edges, tuple(columns), count, tuple(nodes[node] for node in used)
-        if key not in self._matched:
-            self._matched[key] = self._joined(nodes, edges, columns, count)
-        return self._matched[key]
-
-    def _joined(
-        self, nodes: Sequence[int], edges: tuple[Edge, ...], columns: Sequence[int], count: int
-    ) -> tuple[Entities, bool]:
+    def _match(self, edges: Sequence[Edge], nodes: Nodes) -> Nodes | None:
+        """The first entities of the open variables for which the graph holds all ``edges``; None where there are
+        none."""
         closed = [edge for edge in edges if nodes[edge[0]] >= 0 and nodes[edge[2]] >= 0]
-        if not all(self.holds(self.fill(edge, nodes)) for edge in closed):
-            return np.zeros((0, len(columns)), np.int32), True
-        edges = tuple(edge for edge in edges if edge not in closed)
-        used = list(dict.fromkeys(node for edge in edges for node in (edge[0], edge[2])))
-        conditions = [node for node in used if nodes[node] < 0 and node in self.allowed]
-        listed = [*columns, *(node for node in conditions if node not in columns)]
+        if not all(self._holds(IdLink(nodes[s], relation, nodes[o])) for s, relation, o in closed):
+            return None
+        used = list(dict.fromkeys(node for edge in edges if edge not in closed for node in (edge[0], edge[2])))
+        query = self._subquery([edge for edge in edges if edge not in closed], used, nodes)
+        has_conditions = any(node in self.allowed for node in used)
+        rows = tuples(self.graph, query, limit=JUDGED if has_conditions else 1)
+        hidden = [used[target] for target in query.targets]
+        for column, node in enumerate(hidden):
+            if node in self.allowed:
+                rows = rows[self.allowed[node][rows[:, column]]]
+        return _with(nodes, hidden, rows[0].tolist()) if len(rows) else None
+
+    def _subquery(self, edges: Sequence[Edge], used: Sequence[int], nodes: Nodes) -> BoundQuery:
+        """The query of some edges, whose open variables are its targets."""
         number = {node: place for place, node in enumerate(used)}
-        query = BoundQuery(
-            tuple(nodes[node] if nodes[node] >= 0 else TARGET if node in listed else HIDDEN for node in used),
+        return BoundQuery(
+            tuple(max(nodes[node], TARGET) for node in used),
             tuple((number[subject], relation, number[object_]) for subject, relation, object_ in edges),
-            tuple(number[node] for node in listed),
+            tuple(place for place, node in enumerate(used) if nodes[node] < 0),
         )
-        most = JUDGED if conditions else count
-        rows = tuples(self.graph, query, limit=most + 1)
-        is_complete = len(rows) <= most
-        for node in conditions:
-            rows = rows[self.allowed[node][rows[:, listed.index(node)]]]
-        rows = rows[:most, : len(columns)]
-        return (np.unique(rows, axis=0) if len(listed) > len(columns) else rows), is_complete
 
-    # Before the rows are known
+    def _most_stored(self, edges: Sequence[Edge], nodes: Nodes) -> tuple[Nodes, bool]:
+        """The assignment that keeps most patterns stored; what is in none of these stays open."""
+        subsets, are_all = max_consistent_patterns(edges, lambda held: self._match(held, nodes) is not None)
+        best = self._match(subsets[0], nodes) if subsets[0] else None
+        best = nodes if best is None else best
+        for node, mask in self.allowed.items():
+            # A variable that conditions are about is one of the entities that they leave.
+            if best[node] < 0 and mask.any() and any(node in (edge[0], edge[2]) for edge in edges):
+                best = _with(best, [node], [int(mask.argmax())])
+        return best, are_all
 
-    @cached_property
-    def links_ahead(self) -> list[LinkKey]:
-        """Subjects and relations of links that rows of this query will be compared by, whatever the rows are: those of
-        constants, and of the first entities that stored links give a hidden variable."""
-        nodes = [-1 - node if value < 0 else value for node, value in enumerate(self.query.nodes)]
-        found: list[LinkKey] = []
-        alone = [(edge,) for edge in self._edges if not any(edge in edges for edges in self._groups)]
-        for edges in [*self._groups, *alone]:
-            hidden = {n for edge in edges for n in (edge[0], edge[2]) if self.query.nodes[n] == HIDDEN}
-            from_constants = [edge for edge in edges if nodes[edge[0]] >= 0 or nodes[edge[2]] >= 0]
-            fillings = [nodes]
-            if len(hidden) == 1 and from_constants:
-                (node,) = hidden
-                common = _common([self._neighbours(edge, node, nodes) for edge in from_constants])
-                fillings += [[*nodes[:node], entity, *nodes[node + 1 :]] for entity in common[:SUBJECTS].tolist()]
-            for filled in fillings:
-                links = (self.fill(edge, filled) for edge in edges)
-                found += [(link.subject, link.relation) for link in links if link.subject >= 0 and not link.is_closed]
-        return list(dict.fromkeys(found))[:AHEAD]
+    def _searched(
+        self, edges: tuple[Edge, ...], every: Sequence[Nodes], predictor: Predictor
+    ) -> list[tuple[Nodes, bool] | None]:
+        """By the search over links; None for rows that it finds nothing for, no list where it cannot search these."""
+        used = list(dict.fromkeys(node for edge in edges for node in (edge[0], edge[2])))
+        queries = [self._subquery(edges, used, nodes) for nodes in every]
+        open_nodes = [used[target] for target in queries[0].targets]
+        all_tried = self.graph.entity_count ** len(open_nodes) <= COMPARED
+        if all_tried:
+            possible = [np.flatnonzero(self.allowed[n]) if n in self.allowed else self._everybody for n in open_nodes]
+            rows = [list(row) for row in product(*(ids.tolist() for ids in possible))]
+            states = [[_with(nodes, open_nodes, row) for row in rows] for nodes in every]
+        else:
+            found = self._tuples(queries, open_nodes, predictor)
+            if found is None:
+                return []
+            states = [
+                [_with(nodes, open_nodes, row) for row in rows.rows.tolist()]
+                for nodes, rows in zip(every, found, strict=True)
+            ]
+        missing = {nodes: self._missing(edges, nodes) for several in states if len(several) > 1 for nodes in several}
+        chances = _probabilities(predictor, list(dict.fromkeys(link for own in missing.values() for link in own)))
+        if missing and not chances and any(missing.values()):
+            return []  # the model cannot read single links
+        # All entities of one variable are compared. Calibrated links are alike from either end, shares are not.
+        is_complete = (len(open_nodes) == 1 and predictor.links is not None) or all_tried
+        best: list[tuple[Nodes, bool] | None] = []
+        for several in states:
+            # Of equal products the one with more stored links, then that of the first entities.
+            weighed = [
+                (-math.prod(chances.get(link, 0.0) for link in missing[nodes]), len(missing[nodes]), nodes)
+                for nodes in (several if len(several) > 1 else ())
+            ]
+            nodes = min(weighed)[2] if weighed else next(iter(several), None)
+            best.append(None if nodes is None else (nodes, is_complete))
+        return best
 
+    def _tuples(
+        self, queries: Sequence[BoundQuery], open_nodes: Sequence[int], predictor: Predictor
+    ) -> list[Tuples] | None:
+        """The best entities of the open variables of each query; None where these cannot be searched."""
+        import torch
 
-class _Links:
-    """What a model says about links; nothing where there is no model, or where it cannot read single links."""
+        from biqe.links.beam import joint_tuples
+        from biqe.links.structures import StructuredQueries
 
-    def __init__(self, predictor: Predictor | None, graph: Graph) -> None:
-        self.predictor = None if predictor is None else predictor.for_question(shared=True)
-        self.graph = graph
-        self.scores: dict[LinkKey, NDArray[np.float32]] = {}
-        """(E,) log-probabilities of the objects of links; of those that were asked for last."""
-        self.bounds: dict[object, NDArray[np.float32]] = {}
-        """Sums of scores by variable and by the links into it; of those that were asked for last."""
-        self._likely: dict[int, NDArray[np.int64]] = {}
-        self._said: dict[IdLink, float] = {}
-        self._targets: dict[BoundQuery, NDArray[np.float32] | None] = {}
-
-    def ask(self, keys: Iterable[LinkKey]) -> None:
-        """Learn the scores of the objects of these subjects and relations; others are forgotten."""
-        wanted = list(dict.fromkeys(keys))
-        kept = {key: self.scores[key] for key in wanted if key in self.scores}
-        new = [key for key in wanted if key not in kept]
-        self.scores, self.bounds, self._likely = kept, {}, {}
-        if self.predictor is not None and new:
-            self._try(lambda predictor: self.scores.update(predictor.link_scores(new)))
-
-    def probabilities(self, links: Iterable[IdLink]) -> dict[IdLink, float]:
-        """How probable these links are, those left out about which the model cannot say anything."""
-        wanted = list(dict.fromkeys(links))
-        new = [link for link in wanted if link not in self._said]
-        if self.predictor is not None and new:
-            self._try(
-                lambda predictor: self._said.update(
-                    zip(new, predictor.link_probabilities(new, self.graph), strict=True)
-                )
-            )
-        return {link: self._said[link] for link in wanted if link in self._said}
-
-    def targets(self, query: BoundQuery) -> NDArray[np.float32] | None:
-        """(E,) log-probabilities of the one target of a query; None where the model cannot read it."""
-        if query not in self._targets:
-            self._targets[query] = None
-            if self.predictor is not None and self.predictor.reads(query):
-                self._targets[query] = self.predictor.log_probabilities([self.predictor.prepare(query)])[0]
-        return self._targets[query]
-
-    def likely(self, bounds: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Entities with the largest of these bounds, best first."""
-        if id(bounds) not in self._likely:
-            places = np.argpartition(-bounds, LIKELY)[:LIKELY] if len(bounds) > LIKELY else np.arange(len(bounds))
-            places = places[np.argsort(-bounds[places], kind="stable")]
-            self._likely[id(bounds)] = places[bounds[places] > -np.inf]
-        return self._likely[id(bounds)]
-
-    def _try(self, ask: Callable[[Predictor], None]) -> None:
-        assert self.predictor is not None
+        links = predictor.links or ModelLinks(predictor, self.graph)
+        count, relations = self.graph.entity_count, self.graph.relation_count
         try:
-            ask(self.predictor)
-        except UnsupportedQuery:
-            self.predictor = None
+            batch = StructuredQueries(QuerySet.of(queries), count, relations, predictor.name).batch(
+                np.arange(len(queries))
+            )
+            beside = None
+            if not self.allowed.keys().isdisjoint(open_nodes):
+                table = torch.zeros(len(open_nodes), count)
+                for place, node in enumerate(open_nodes):
+                    if node in self.allowed:
+                        table[place, ~torch.from_numpy(self.allowed[node])] = -torch.inf
+                beside = table.repeat(len(queries), 1)
+            with torch.no_grad():
+                return joint_tuples(batch, links, "product", COMPARED, COMPARED, beside)
+        except UnsupportedQuery:  # a loop, or nothing given that the search could start from
+            return None
+
+    @property
+    def _everybody(self) -> NDArray[np.int64]:
+        return np.arange(self.graph.entity_count)
+
+    def _missing(self, edges: Sequence[Edge], nodes: Nodes) -> list[IdLink]:
+        links = (IdLink(nodes[subject], relation, nodes[object_]) for subject, relation, object_ in edges)
+        return [link for link in links if not self._holds(link)]
 
 
-def _best_of(bounds: NDArray[np.float32], among: Entities | None) -> int | None:
-    """The entity with the largest bound, of all or of some; None of none."""
-    if among is None:
-        return int(bounds.argmax())
-    return int(among[bounds[among].argmax()]) if len(among) else None
+class ModelLinks:
+    """What a model without probabilities of links says about single links, as the search needs it: the share of each
+    object, and stored links certain. Against a relation that the model has no inverse of, all subjects are alike."""
+
+    certain = False  # the search need not keep all of them: where they alone are enough, they were found before
+
+    def __init__(self, predictor: Predictor, graph: Graph) -> None:
+        from biqe.links.stored import StoredLinks
+
+        self._predictor = predictor
+        self._stored = StoredLinks(graph)
+        self.entity_count, self._relation_count = graph.entity_count, graph.relation_count
+
+    def to_all(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
+        """(n, E) logarithms."""
+        import torch
+
+        from biqe.links.truth import CERTAIN
+
+        keys = list(zip(heads.tolist(), relations.tolist(), strict=True))
+        asked = {key for key in keys if key[1] < self._relation_count or self._predictor.inverses}
+        said = dict(self._predictor.link_scores(list(asked)))
+        table = torch.full((len(keys), self.entity_count), -math.log(self.entity_count))
+        for number, key in enumerate(keys):
+            if key in said:
+                table[number] = torch.from_numpy(said[key]).clamp(max=0.0)
+        self._stored.mark(table, heads, relations, CERTAIN)
+        return table
 
 
-def _inside(values: NDArray[np.integer], among: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Which of the values are among others, which are sorted; for few values faster than numpy's own."""
-    if len(among) == 0:
-        return np.zeros(len(values), bool)
-    return among[np.minimum(np.searchsorted(among, values), len(among) - 1)] == values
+def _probabilities(predictor: Predictor | None, links: Sequence[IdLink]) -> dict[IdLink, float]:
+    """How probable these links are; nothing where nobody can say."""
+    if predictor is None or not links:
+        return {}
+    try:
+        return dict(zip(links, predictor.link_probabilities(links), strict=True))
+    except UnsupportedQuery:
+        return {}
 
 
-def _common(sets: Sequence[Entities]) -> Entities:
-    """Values of all sets, each of which is sorted and has no value twice."""
-    first, *others = sorted(sets, key=len)
-    for other in others:
-        first = first[_inside(first, other)]
-    return first
+def _with(nodes: Nodes, places: Sequence[int], entities: Sequence[int]) -> Nodes:
+    """The nodes with these entities at some of them."""
+    filled = dict(zip(places, entities, strict=True))
+    return tuple(filled.get(node, value) for node, value in enumerate(nodes))
 
 
 def _groups(nodes: Sequence[int], edges: Sequence[Edge]) -> list[tuple[Edge, ...]]:

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from biqe.predict.conditional import Question, Reply, Template, Templates, ask, fillable
 from biqe.predict.config import JOINT, LINKS, PRODUCT, Joint
 from biqe.predict.predictor import Predictor, Scores
-from biqe.predict.ranking import Excluded, Listed, all_different, product
-from biqe.predict.rows import Entities, Rows
+from biqe.predict.product import product
+from biqe.predict.rows import Entities, Excluded, Listed, Rows, all_different
 from biqe.query.bound import BoundQuery
 
 HEAD = 12

@@ -11,13 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.errors import RefusedByModel, TooManyPaths, UnsupportedQuery
-from biqe.graph.knowledge_graph import Graph
-from biqe.predict import probability
-from biqe.predict.calibration import Calibration
 from biqe.predict.config import BEAM, LINKS
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery, link_queries, selected_rows
-from biqe.query.orient import orient
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet, link_queries, selected_rows
+from biqe.query.dag import orient
 
 if TYPE_CHECKING:
     from biqe.links.probability import LinkProbability
@@ -32,53 +28,50 @@ Allowed = Mapping[str, NDArray[np.bool_]]
 
 SCORES_AT_ONCE = 32_000_000
 """Scores that one model call may return (128 MB of float32); more queries than that go in several calls."""
-ROW_BEAM = 24
-"""Entities of each variable, beside all stored ones, that a search for rows keeps."""
-UNCALIBRATED = "these are scores, not probabilities: too few facts were held out from training to calibrate them"
 REMEMBERED = 4_000_000
 """Scores of single links that are kept while one question is answered (16 MB)."""
+UNCALIBRATED = "these are scores, not probabilities: too few facts were held out from training to calibrate them"
+SHARES = "these are shares of 1 over all rows, not probabilities"
 
 
 class Predictor:
     """A model, asked with queries as the user wrote them.
 
-    A model trained with inverse relations reads every edge pointing away from the constants, whichever way the user
-    wrote the pattern; any other model reads the query as it stands. This class is the only place that knows about
-    either, and about the order in which a model returns its targets: everything above it uses SELECT order.
+    A model with calibrated probabilities of links is asked for nothing else: rows are searched by them
+    (link_search.py). Of any other model, one trained with inverse relations reads every edge pointing away from the
+    constants, whichever way the user wrote the pattern; the rest read the query as it stands. This class is the only
+    place that knows about either, and about the order in which a model returns its targets: everything above it uses
+    SELECT order.
 
     One predictor serves many threads. ``for_question`` makes a copy for one question, which remembers what the model
     said about single links; ``restricted`` makes a copy that gives no probability to entities that a condition
     excludes.
     """
 
-    def __init__(self, model: QueryModel, calibration: Calibration | None = None) -> None:
+    def __init__(self, model: QueryModel) -> None:
         self.links: LinkProbability | None = getattr(model, "link_probability", None)
         """Probabilities of single links, fitted on held-out facts. Where there are any, they are the only numbers that
-        are shown, and rows are searched by them."""
+        are shown."""
         if self.links is not None:
-            model = cast("SolvesOtherwise", model).solving(search=1.0, stored="one", search_beam=ROW_BEAM)
+            model = cast("SolvesOtherwise", model).solving(search=1.0, stored="one")
         self.model = model
-        self.calibration = None if self.links is not None else calibration
         self.name = model.name
         self.inverses = bool(getattr(model.config, "inverses", False))
         self.entity_count = model.entity_count
         self.seen: tuple[int, int] | None = getattr(model, "seen", None)
         """Numbers of entities and relations that the model knows, the first of the graph's; None: all of them."""
-        self._allowed: Allowed = {}
+        self.allowed: Allowed = {}
+        """Entities that conditions leave variables, by name."""
         self._link_scores: dict[LinkKey, Scores] | None = None
         """What the model said about the objects of these links; None where nothing is remembered."""
-        self._ahead: list[LinkKey] = []
-        """Links to ask about together with the first query."""
 
-    def for_question(self, ahead: Iterable[LinkKey] = (), *, shared: bool = False) -> Predictor:
-        """A copy for one question and one thread, which asks the model about no link twice. Links in ``ahead`` are
-        asked about in the same call as the first query. With ``shared``, this is the predictor itself if it is such a
-        copy already."""
-        if shared and self._link_scores is not None:
+    def for_question(self) -> Predictor:
+        """A copy for one question and one thread, which asks the model about no link twice; this predictor itself if it
+        is such a copy already."""
+        if self._link_scores is not None:
             return self
         made = copy.copy(self)
         made._link_scores = {}
-        made._ahead = [key for key in dict.fromkeys(ahead) if self.knows(*key)]
         return made
 
     def encoder_alone(self) -> Predictor:
@@ -86,35 +79,33 @@ class Predictor:
         if self.links is None:
             return self
         made = copy.copy(self)
-        made.model, made.links = cast("SolvesOtherwise", self.model).solving(search=0.0), None
+        made.model, made.links = cast("SolvesOtherwise", self.model).solving(search=0.0, stored="off"), None
         return made
 
     def restricted(self, allowed: Allowed) -> Predictor:
         """A copy that gives these variables no other entities; it shares what is remembered about links."""
         made = copy.copy(self)
-        made._allowed = allowed
+        made.allowed = allowed
         return made
 
     @property
     def joint(self) -> str:
-        """How rows of several targets are found by default: as those that the probabilities were calibrated on;
-        without a calibration, by the search over links where the model has one."""
-        if self.calibration is not None:
-            return self.calibration.decode
+        """How rows of several targets are found by default: by the search over links where the model has one."""
         return LINKS if hasattr(self.model, "tuples") else BEAM
 
-    def calibration_note(self, joint: str | None, targets: int) -> str:
-        """A warning where probabilities were not calibrated on held-out facts, or on rows found in another way."""
-        if self.links is not None:
-            return "" if self.links.knowledge.record.calibrated else UNCALIBRATED
-        # With one target, every way finds the same rows.
-        if self.calibration is None or targets < 2 or joint in (None, self.calibration.decode):
-            return ""
-        return f"probabilities were calibrated on rows found by {self.calibration.decode}; these are by {joint}"
+    @property
+    def note(self) -> str:
+        """A warning where the numbers of this model are no calibrated probabilities."""
+        if self.links is None:
+            return SHARES
+        return "" if self.links.knowledge.record.calibrated else UNCALIBRATED
 
     def knows(self, entity: int, relation: int) -> bool:
-        """Whether entity and relation were there when the model was trained."""
-        return self.seen is None or (entity < self.seen[0] and relation < self.seen[1])
+        """Whether entity and relation were there when the model was trained, as far as that matters to it: rules and
+        kinds speak of entities that came later."""
+        if self.seen is None:
+            return True
+        return relation % self.model.relation_count < self.seen[1] and (self.links is not None or entity < self.seen[0])
 
     # Queries
 
@@ -124,14 +115,19 @@ class Predictor:
         Constants in ``muted`` become hidden variables after the edges were turned, so that nothing else changes in
         what the model reads.
         """
-        oriented = orient(query, self.model.relation_count) if self.inverses else query
+        oriented = orient(query, self.model.relation_count) if self.inverses and self.links is None else query
         if muted:
             nodes = tuple(HIDDEN if node in muted else value for node, value in enumerate(oriented.nodes))
             oriented = replace(oriented, nodes=nodes)
-        try:
-            support = self.model.supports(oriented)
-        except TooManyPaths as error:
-            raise UnsupportedQuery(error.message, hint=error.hint) from error
+        if self.links is not None:
+            from biqe.links import structures
+
+            support = structures.support(oriented, self.name)
+        else:
+            try:
+                support = self.model.supports(oriented)
+            except TooManyPaths as error:
+                raise UnsupportedQuery(error.message, hint=error.hint) from error
         if not support.yes:
             known = "mode 'known' (--mode known) answers from the graph alone"
             hint = known if support.hint is None else support.hint
@@ -149,33 +145,18 @@ class Predictor:
 
     def log_probabilities(self, prepared: Sequence[BoundQuery]) -> Scores:
         """(V, E) one row for each target: query by query, and in a query in the order of its ``targets``."""
-        keys = [_link_of(query) for query in prepared] if self._link_scores is not None else []
-        if keys and None not in keys:
-            return self._links_once(prepared, [key for key in keys if key is not None])
-        return self._without_excluded(prepared, self._asked(prepared, keys))
-
-    def _asked(self, prepared: Sequence[BoundQuery], keys: Sequence[LinkKey | None]) -> Scores:
-        """Scores of queries that have to be computed; those of links ahead of time are computed with the first."""
-        ahead, self._ahead = [key for key in self._ahead if key not in keys], []
-        try:
-            links = link_queries(ahead, self.prepare)
-        except UnsupportedQuery:  # raised again where the links are needed
-            ahead, links = [], []
-        scores = self._computed([*prepared, *links])
-        if self._link_scores is not None:
-            row = 0
-            for key, query in zip([*keys, *ahead], [*prepared, *links], strict=True):
-                if key is not None and (len(self._link_scores) + 1) * scores.shape[1] <= REMEMBERED:
-                    # A copy: a view would keep the whole table in memory.
-                    self._link_scores[key] = scores[row].copy()
-                row += len(query.targets)
-        return scores[: len(scores) - len(links)]
-
-    def _links_once(self, prepared: Sequence[BoundQuery], keys: Sequence[LinkKey]) -> Scores:
-        said = self._link_scores or {}
+        keys = [_link_of(query) for query in prepared]
+        if self._link_scores is None or None in keys:
+            return self._without_excluded(prepared, self._computed(prepared))
+        said = self._link_scores
         new = {key: query for key, query in zip(keys, prepared, strict=True) if key not in said}
-        fresh = dict(zip(new, self._asked(list(new.values()), list(new)), strict=True)) if new else {}
-        return self._without_excluded(prepared, np.stack([fresh[key] if key in fresh else said[key] for key in keys]))
+        fresh = dict(zip(new, self._computed(list(new.values())), strict=True)) if new else {}
+        for key, scores in fresh.items():
+            if key is not None and (len(said) + 1) * len(scores) <= REMEMBERED:
+                said[key] = scores.copy()  # a view would keep the whole table in memory
+        return self._without_excluded(
+            prepared, np.stack([fresh[key] if key in fresh else said[key] for key in keys if key is not None])
+        )
 
     def _computed(self, prepared: Sequence[BoundQuery]) -> Scores:
         import torch  # here, because known answers do without it
@@ -197,14 +178,14 @@ class Predictor:
 
     def _without_excluded(self, prepared: Sequence[BoundQuery], scores: Scores) -> Scores:
         """The scores with -inf for entities that a condition excludes."""
-        if not self._allowed:
+        if not self.allowed:
             return scores
         names = [query.names[node] if query.names else "" for query in prepared for node in query.targets]
-        if any(name in self._allowed for name in names):
+        if any(name in self.allowed for name in names):
             scores = scores.copy()  # the original may be remembered
         for number, name in enumerate(names):
-            if name in self._allowed:
-                scores[number, ~self._allowed[name]] = -np.inf
+            if name in self.allowed:
+                scores[number, ~self.allowed[name]] = -np.inf
         return scores
 
     def permits(self, query: BoundQuery, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
@@ -212,8 +193,8 @@ class Predictor:
         passed = np.ones(len(rows), bool)
         for column, node in enumerate(query.targets):
             name = query.names[node] if query.names else ""
-            if name in self._allowed:
-                passed &= self._allowed[name][rows[:, column]]
+            if name in self.allowed:
+                passed &= self.allowed[name][rows[:, column]]
         return passed
 
     def queries_at_once(self, targets: int) -> int:
@@ -244,20 +225,18 @@ class Predictor:
     def link_scores(self, keys: Sequence[LinkKey]) -> Iterable[tuple[LinkKey, Scores]]:
         """Each subject and relation with the (E,) log-probabilities of their objects; UnsupportedQuery where the model
         reads no such query. Keys that the model does not know are left out."""
-        known = [key for key in dict.fromkeys(keys) if self.knows(*key)]
-        remembered = self._link_scores or {}
-        yield from ((key, remembered[key]) for key in known if key in remembered)
-        asked = sorted(key for key in known if key not in remembered)
+        asked = sorted(key for key in set(keys) if self.knows(*key))
         queries = link_queries(asked, self.prepare)
         step = self.queries_at_once(1)
         for first in range(0, len(asked), step):
             part = slice(first, first + step)
             yield from zip(asked[part], self.log_probabilities(queries[part]), strict=True)
 
-    def link_probabilities(self, links: Sequence[Triple], graph: Graph | None = None) -> list[float]:
-        """How probable each link (subject, relation, object) is by itself; see ``probability.of_links``."""
+    def link_probabilities(self, links: Sequence[Triple]) -> list[float]:
+        """How probable each link (subject, relation, object) is by itself: calibrated, or the object's share among all
+        objects of subject and relation."""
         if self.links is not None:
-            return np.exp(self.links.of(*np.array(links, np.int64).reshape(-1, 3).T)).tolist()
+            return _by_fewest_ends(self.links, links)
         objects: dict[LinkKey, list[int]] = {}
         for subject, relation, object_ in dict.fromkeys(links):
             if self.knows(object_, relation):
@@ -265,9 +244,26 @@ class Predictor:
         # A link with an end that is newer than the model has probability 0.
         found: dict[Triple, float] = {}
         for key, scores in self.link_scores(list(objects)):
-            chances = probability.of_links(scores, key, objects[key], graph, self.calibration)
+            # Rounding in single precision may carry a share a little over 1.
+            chances = np.minimum(np.exp(scores[objects[key]].astype(np.float64)), 1.0).tolist()
             found.update(((*key, object_), chance) for object_, chance in zip(objects[key], chances, strict=True))
         return [found.get((subject, relation, object_), 0.0) for subject, relation, object_ in links]
+
+
+def _by_fewest_ends(links: LinkProbability, asked: Sequence[Triple]) -> list[float]:
+    """Calibrated probabilities. A link has the same one from either of its ends, and what takes time is each different
+    end with its relation; so each link is asked about from the end that more of them share."""
+    subjects, relations, objects = np.array(asked, np.int64).reshape(-1, 3).T
+    count, entities = links.graph.relation_count, links.entity_count
+    _, from_subject, subject_sizes = np.unique(relations * entities + subjects, return_inverse=True, return_counts=True)
+    _, from_object, object_sizes = np.unique(relations * entities + objects, return_inverse=True, return_counts=True)
+    turned = object_sizes[from_object] > subject_sizes[from_subject]
+    found = links.of(
+        np.where(turned, objects, subjects),
+        np.where(turned, relations + count, relations),
+        np.where(turned, subjects, objects),
+    )
+    return np.exp(found).tolist()  # type: ignore[no-any-return]
 
 
 def _link_of(query: BoundQuery) -> LinkKey | None:

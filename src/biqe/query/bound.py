@@ -1,12 +1,17 @@
-"""A query in ids: nodes and edges, ready for the exact engine, the models and the miners.
+"""Queries in ids: one as nodes and edges, many as columns.
 
 A node holds an entity id, or TARGET (projected variable, becomes [MASK]), or HIDDEN (existential variable).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biqe.errors import InvalidOption
 
 TARGET = -1
 """Node value of a projected variable."""
@@ -71,3 +76,164 @@ def link_queries(keys: Sequence[tuple[int, int]], prepare: Callable[[BoundQuery]
     template = prepare(BoundQuery((subject, TARGET), ((0, relation, 1),), (1,)))
     ((start, _, stop),) = template.edges
     return [replace(template, nodes=(s, TARGET), edges=((start, r, stop),)) for s, r in keys]
+
+
+KINDS = ("triple", "path", "dag")
+ROLES = ("none", "tail", "intersection", "branch")
+"""Where a target stands, by role code: no target, the leaf, the entity where branches meet, all others."""
+
+
+@dataclass(frozen=True)
+class AnswerSets:
+    """One sorted set of entity ids for each target of a query set, as offsets and values."""
+
+    offsets: NDArray[np.int64]
+    """(V+1,)"""
+    values: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, target: int) -> NDArray[np.int32]:
+        return self.values[self.offsets[target] : self.offsets[target + 1]]
+
+    def take(self, targets: NDArray[np.int64]) -> AnswerSets:
+        """The sets of these targets, in this order."""
+        return AnswerSets(*_take_ragged(self.offsets, targets, self.values))
+
+
+@dataclass(frozen=True)
+class QuerySet:
+    """Queries as columns. Q queries, N nodes, M edges, V targets in all.
+
+    Targets are numbered 0..V-1 in order of query, then of node: the order of ``target_nodes``, of every
+    ``AnswerSets`` in ``filters``, and of the rows that a model's ``scores`` returns.
+    """
+
+    node_offsets: NDArray[np.int64]
+    """(Q+1,) slice of each query's nodes."""
+    nodes: NDArray[np.int32]
+    """(N,) entity id, TARGET or HIDDEN."""
+    gold: NDArray[np.int32]
+    """(N,) the entity that the miner saw at the node; -1 where none is known."""
+    roles: NDArray[np.int8]
+    """(N,) index into ROLES."""
+    edge_offsets: NDArray[np.int64]
+    """(Q+1,) slice of each query's edges."""
+    edges: NDArray[np.int32]
+    """(M, 3) subject node, relation, object node; nodes count from the query's first. Relation ids of 2R:
+    ids R..2R-1 are inverses (see Vocabulary.inverse)."""
+    kinds: NDArray[np.int8]
+    """(Q,) index into KINDS."""
+    filters: Mapping[str, AnswerSets] = field(default_factory=dict)
+    """True values of each target by graph: ``split`` and ``complete``. Empty where none were computed."""
+
+    def __len__(self) -> int:
+        return len(self.node_offsets) - 1
+
+    @property
+    def target_nodes(self) -> NDArray[np.int64]:
+        """(V,) positions of the targets in ``nodes``."""
+        return np.flatnonzero(self.nodes == TARGET)
+
+    @property
+    def target_offsets(self) -> NDArray[np.int64]:
+        """(Q+1,) slice of each query's targets."""
+        running = np.zeros(len(self.nodes) + 1, np.int64)
+        np.cumsum(self.nodes == TARGET, out=running[1:])
+        return running[self.node_offsets]
+
+    def __getitem__(self, row: int) -> BoundQuery:
+        start, stop = self.node_offsets[row], self.node_offsets[row + 1]
+        nodes = tuple(self.nodes[start:stop].tolist())
+        edges = self.edges[self.edge_offsets[row] : self.edge_offsets[row + 1]].tolist()
+        targets = tuple(node for node, value in enumerate(nodes) if value == TARGET)
+        return BoundQuery(nodes, tuple((s, r, o) for s, r, o in edges), targets)
+
+    def __iter__(self) -> Iterator[BoundQuery]:
+        return (self[row] for row in range(len(self)))
+
+    @classmethod
+    def of(cls, queries: Sequence[BoundQuery]) -> QuerySet:
+        """A query set of hand-made queries, without gold entities, roles or filters."""
+        node_offsets = np.cumsum([0, *(len(query.nodes) for query in queries)])
+        edge_offsets = np.cumsum([0, *(len(query.edges) for query in queries)])
+        nodes = np.array([node for query in queries for node in query.nodes], np.int32)
+        edges = np.array([edge for query in queries for edge in query.edges], np.int32).reshape(-1, 3)
+        return cls(
+            node_offsets.astype(np.int64),
+            nodes,
+            np.where(nodes >= 0, nodes, -1).astype(np.int32),
+            np.zeros(len(nodes), np.int8),
+            edge_offsets.astype(np.int64),
+            edges,
+            np.full(len(queries), KINDS.index("dag"), np.int8),
+        )
+
+    def take(self, rows: NDArray[np.integer]) -> QuerySet:
+        """The queries ``rows``, in this order, with their filters."""
+        rows = np.asarray(rows, np.int64)
+        node_offsets, nodes = _take_ragged(self.node_offsets, rows, self.nodes)
+        edge_offsets, edges = _take_ragged(self.edge_offsets, rows, self.edges)
+        _, targets = _take_ragged(self.target_offsets, rows, np.arange(self.target_offsets[-1]))
+        return QuerySet(
+            node_offsets,
+            nodes,
+            _take_ragged(self.node_offsets, rows, self.gold)[1],
+            _take_ragged(self.node_offsets, rows, self.roles)[1],
+            edge_offsets,
+            edges,
+            self.kinds[rows],
+            {graph: answers.take(targets) for graph, answers in self.filters.items()},
+        )
+
+    def with_filters(self, **filters: AnswerSets) -> QuerySet:
+        """The same queries with these filters added; each must have one set a target."""
+        for graph, answers in filters.items():
+            if len(answers) != len(self.target_nodes):
+                raise InvalidOption(
+                    f"filter {graph!r} has {len(answers):,} sets; the queries have {len(self.target_nodes):,} targets"
+                )
+        return replace(self, filters={**self.filters, **filters})
+
+
+def concatenate(parts: Sequence[QuerySet]) -> QuerySet:
+    """One query set after the other. Filters that not all parts have are dropped."""
+    shared = set.intersection(*(set(part.filters) for part in parts)) if parts else set()
+    return QuerySet(
+        _join_offsets([part.node_offsets for part in parts]),
+        np.concatenate([part.nodes for part in parts]),
+        np.concatenate([part.gold for part in parts]),
+        np.concatenate([part.roles for part in parts]),
+        _join_offsets([part.edge_offsets for part in parts]),
+        np.concatenate([part.edges for part in parts]),
+        np.concatenate([part.kinds for part in parts]),
+        {
+            graph: AnswerSets(
+                _join_offsets([part.filters[graph].offsets for part in parts]),
+                np.concatenate([part.filters[graph].values for part in parts]),
+            )
+            for graph in sorted(shared)
+        },
+    )
+
+
+def _join_offsets(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    lengths = [np.diff(part) for part in parts]
+    joined = np.zeros(sum(map(len, lengths)) + 1, np.int64)
+    np.cumsum(np.concatenate(lengths), out=joined[1:])
+    return joined
+
+
+def members(offsets: NDArray[np.int64], rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of all elements of the slices ``rows``: which of the rows each belongs to, and its position."""
+    counts = offsets[rows + 1] - offsets[rows]
+    owners = np.repeat(np.arange(len(rows)), counts)
+    return owners, np.arange(len(owners)) + (offsets[rows] - np.cumsum(counts) + counts)[owners]
+
+
+def _take_ragged(offsets, rows, values):  # type: ignore[no-untyped-def]
+    """New offsets and the values of the slices ``rows``, in their order."""
+    taken = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(offsets[rows + 1] - offsets[rows], out=taken[1:])
+    return taken, values[members(offsets, rows)[1]]

@@ -15,9 +15,8 @@ import numpy as np
 from biqe.graph.labels import Aliases
 from biqe.graph.search import find, fold, local_name
 from biqe.graph.vocabulary import Names, Vocabulary
-from biqe.query.ast import is_absolute, written
-from biqe.query.names import abbreviated
-from biqe.query.scan import Word, scan
+from biqe.query.question import is_absolute, written
+from biqe.query.scan import Word, abbreviated, scan
 
 KEYWORDS = (
     "SELECT DISTINCT WHERE ASK COUNT AS FILTER REGEX CONTAINS STRSTARTS STRENDS STR ISIRI IN NOT VALUES UNION "

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from biqe.query.ast import Entity, Variable
-from biqe.query.names import QueryNames
 from biqe.query.question import (
     COMPARISONS,
     EQUALITY,
@@ -19,6 +17,7 @@ from biqe.query.question import (
     AnyOf,
     Compare,
     Condition,
+    Entity,
     Holds,
     IsIri,
     Matches,
@@ -28,9 +27,10 @@ from biqe.query.question import (
     OneOf,
     Operand,
     Text,
+    Variable,
 )
-from biqe.query.scan import Word
-from biqe.query.subset import EXPRESSION, FUNCTIONS, MAX_REGEX, VALUES, Words
+from biqe.query.scan import QueryNames, Word, Words
+from biqe.query.subset import EXPRESSION, FUNCTIONS, MAX_REGEX, VALUES
 
 FLAGS = "ismq"
 """What the third argument of regex may hold: ignore case, dot matches line ends, lines, no special characters."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.dag import Dag, analyse
-from biqe.query.orient import orient
+from biqe.query.dag import Dag, analyse, orient
 
 # How the target hangs from the constants: e is a constant, (x) one edge from x, (x)(y) edges that meet.
 _NAMED = {

@@ -1,41 +1,39 @@
 """SPARQL text to a Question: a recursive-descent parser of the subset that biqe answers.
 
 Each method stands under the production of the SPARQL 1.1 grammar (section 19.8 of the recommendation) that it reads.
-``scan`` cuts the text into words, ``conditions`` reads FILTER and VALUES, ``names`` resolves names, and ``subset``
-explains words that the subset does not have. docs/concepts/sparql.md describes the subset.
+``scan`` cuts the text into words and resolves names, ``patterns`` reads what stands between the braces, ``conditions``
+reads FILTER and VALUES, and ``subset`` explains words that the subset does not have. docs/concepts/sparql.md describes
+the subset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from biqe.errors import SparqlSyntax
-from biqe.query.ast import Entity, Pattern, Query, Term, Variable
-from biqe.query.conditions import Conditions
-from biqe.query.names import PLAIN, QueryNames
-from biqe.query.question import ASK, COUNT, PROBABILITY, SELECT, Branch, Condition, Order, Question, variables
-from biqe.query.scan import Scan, Word, scan
+from biqe.query.patterns import Patterns, listed
+from biqe.query.question import (
+    ASK,
+    COUNT,
+    PROBABILITY,
+    SELECT,
+    Branch,
+    Entity,
+    Order,
+    Query,
+    Question,
+    Variable,
+)
+from biqe.query.scan import QueryNames, Scan, Word, Words, refuse_oversized, scan
 from biqe.query.subset import (
-    GROUP,
     HEAD,
-    MAX_BRANCHES,
-    MAX_PATTERNS,
     ORDER,
     OUTSIDE,
     PATTERNS,
     SUPPORTED,
     TOP,
-    Words,
-    refuse_oversized,
-    refuse_sizes,
 )
-
-__all__ = ["PLAIN", "parse", "parse_question"]
-
-_RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
-_NIL = Entity(f"{_RDF}nil")
 
 
 def parse_question(text: str, *, prefixes: Mapping[str, str] | None = None) -> Question:
@@ -53,7 +51,7 @@ def parse_question(text: str, *, prefixes: Mapping[str, str] | None = None) -> Q
     """
     refuse_oversized(text)
     scanned = scan(text)
-    refuse_sizes(scanned)
+    scanned.refuse_sizes()
     try:
         return _Parser(scanned, prefixes or {}).question()
     except RecursionError as error:  # brackets are bounded, but the caller's own stack may be nearly full
@@ -78,19 +76,6 @@ def parse(text: str, *, prefixes: Mapping[str, str] | None = None) -> Query:
     return query
 
 
-@dataclass(frozen=True)
-class _Blank:
-    """A blank node of the text. It becomes a hidden variable when its first pattern is made."""
-
-    label: str
-
-
-_Node = Term | _Blank
-_Path = list[tuple[str, bool]]
-"""Relations to walk along, each with whether it is walked from object to subject."""
-_Triple = tuple[_Node, _Path, _Node]
-
-
 class _Count(NamedTuple):
     """``(COUNT(DISTINCT ?x) AS ?n)``."""
 
@@ -105,12 +90,7 @@ class _Parser:
     def __init__(self, scanned: Scan, prefixes: Mapping[str, str]) -> None:
         self.words = Words(scanned)
         self.names = QueryNames(prefixes, scanned)
-        self.conditions = Conditions(self.words, self.names)
-        self._taken = {word.text[1:] for word in scanned.words if word.kind == "variable"}
-        self._blanks: dict[_Blank, Variable] = {}
-        self._anonymous = 0
-        self._fresh = 0
-        self._patterns = 0
+        self.patterns = Patterns(self.words, self.names)
 
     # [2] Query ::= Prologue ( SelectQuery | ... | AskQuery ) ValuesClause
     def question(self) -> Question:
@@ -118,7 +98,7 @@ class _Parser:
         words = self.words
         if words.accept("ASK"):
             # [12] AskQuery ::= 'ASK' WhereClause; a SolutionModifier would order or cut off rows, and it has none
-            branches = self._with_values(self._where())
+            branches = self.patterns.with_values(self.patterns.where())
             if words.word.kind != "end":
                 raise words.unexpected(TOP)
             self._refuse_empty(branches)
@@ -127,16 +107,16 @@ class _Parser:
         words.expect("SELECT", TOP)
         words.accept("DISTINCT")
         selected, counts = self._select()
-        branches = self._where()
+        branches = self.patterns.where()
         order = self._order()
         after_order = words.word
         limit, offset = self._slice()
         values = words.word if words.sees("VALUES") else None
-        branches = self._with_values(branches)
+        branches = self.patterns.with_values(branches)
         if words.word.kind != "end":
             raise words.unexpected(ORDER if order and words.word is after_order else TOP)
         self._refuse_empty(branches)
-        own = [self._own(branch) for branch in branches]
+        own = [self.patterns.own(branch) for branch in branches]
         if not all(own):
             message = "the query has no variable, so there is nothing to find"
             raise words.error("{", message, "replace a name by ?x, or ASK whether it holds")
@@ -246,7 +226,7 @@ class _Parser:
         for side in own:
             if count.counted not in side:
                 message = f"{count.counted} is counted but does not occur in every pattern group"
-                raise words.error(count.counted.name, message, f"the patterns have {_listed(side)}")
+                raise words.error(count.counted.name, message, f"the patterns have {listed(side)}")
         return Question(COUNT, (count.counted,) if count.distinct else (), branches, counted_as=named)
 
     def _targets(self, selected: list[Variable], own: list[tuple[Variable, ...]]) -> tuple[Variable, ...]:
@@ -255,20 +235,16 @@ class _Parser:
         for target in targets:
             if target not in everything:
                 message = f"{target} is selected but occurs in no pattern"
-                raise self.words.error(target.name, message, f"the patterns have {_listed(everything)}")
+                raise self.words.error(target.name, message, f"the patterns have {listed(everything)}")
             if not all(target in side for side in own):
                 common = [variable for variable in everything if all(variable in side for side in own)]
-                shared = f"all sides have {_listed(common)}" if common else "no variable is in all"
+                shared = f"all sides have {listed(common)}" if common else "no variable is in all"
                 raise self.words.error(
                     target.name,
                     f"{target} is selected but does not occur in every side of the UNION",
                     f"{shared}; select only what every side has, or use --mode known",
                 )
         return targets
-
-    def _own(self, branch: Branch) -> tuple[Variable, ...]:
-        """The variables that a user can select: not blank nodes, and not the inner nodes of paths."""
-        return tuple(variable for variable in branch.variables if variable.name in self._taken)
 
     def _refuse_empty(self, branches: list[Branch]) -> None:
         if not all(branch.patterns for branch in branches):
@@ -310,198 +286,3 @@ class _Parser:
                 raise words.error(words.word, f"{clause} is larger than any result", "leave it out")
             found[clause] = int(words.take().text)
         return found.get("LIMIT"), found.get("OFFSET", 0)
-
-    # [17] WhereClause ::= 'WHERE'? GroupGraphPattern
-    def _where(self) -> list[Branch]:
-        self.words.accept("WHERE")
-        return self._group(TOP)
-
-    # [28] ValuesClause ::= ( 'VALUES' DataBlock )?
-    def _with_values(self, branches: list[Branch]) -> list[Branch]:
-        return self._filtered(branches, self._values()) if self.words.sees("VALUES") else branches
-
-    # [53] GroupGraphPattern ::= '{' GroupGraphPatternSub '}'
-    # [54] GroupGraphPatternSub ::= TriplesBlock? ( GraphPatternNotTriples '.'? TriplesBlock? )*
-    def _group(self, zone: str = GROUP) -> list[Branch]:
-        """The conjunctions that a group comes to: every combination of the sides of its unions.
-
-        A FILTER holds for its own group, wherever it stands in it.
-        """
-        words = self.words
-        words.expect("{", zone)
-        found = [Branch()]
-        filters: list[Condition] = []
-        while not words.accept("}"):
-            if words.sees("{"):
-                found = self._union(found)
-            elif words.sees("FILTER"):
-                filters.append(self.conditions.filter())
-            elif words.sees("VALUES"):
-                filters += self._values()
-            else:
-                # [55] TriplesBlock ::= TriplesSameSubjectPath ( '.' TriplesBlock? )?
-                block = Branch(tuple(self._statement()))
-                found = [branch + block for branch in found]
-                if not words.sees(".", "}", "{", "FILTER", "VALUES"):
-                    raise words.unexpected(GROUP)
-            words.accept(".")
-        return self._filtered(found, filters)
-
-    # [67] GroupOrUnionGraphPattern ::= GroupGraphPattern ( 'UNION' GroupGraphPattern )*
-    def _union(self, branches: list[Branch]) -> list[Branch]:
-        sides = self._group()
-        while self.words.accept("UNION"):
-            sides += self._group()
-        if len(branches) * len(sides) > MAX_BRANCHES:
-            message = f"the sides of UNION combine to more than {MAX_BRANCHES} conjunctions"
-            raise self.words.error("UNION", message, "ask several queries with fewer sides")
-        return [branch + side for branch in branches for side in sides]
-
-    def _values(self) -> list[Condition]:
-        condition = self.conditions.values()
-        return [] if condition is None else [condition]
-
-    def _filtered(self, branches: list[Branch], filters: list[Condition]) -> list[Branch]:
-        """The branches of a group with its conditions, whose variables must all occur in the group's patterns."""
-        for branch in branches:
-            bound = branch.variables if filters else ()
-            for variable in (variable for condition in filters for variable in variables(condition)):
-                if variable in bound:
-                    continue
-                if variable == PROBABILITY:
-                    message = "?probability is no part of a pattern, so FILTER cannot see it"
-                    raise self.words.error(variable.name, message, "use --min-probability (min_probability= in Python)")
-                raise self.words.error(
-                    self.conditions.places[variable],
-                    f"{variable} of FILTER or VALUES occurs in no pattern of its group",
-                    f"the group's patterns have {_listed(bound) or 'no variable'}",
-                )
-        return [branch + Branch((), tuple(filters)) for branch in branches]
-
-    # [81] TriplesSameSubjectPath ::= VarOrTerm PropertyListPathNotEmpty | TriplesNodePath PropertyListPath
-    def _statement(self) -> Iterator[Pattern]:
-        subject, triples = self._node()
-        if not triples or self._begins_verb():
-            triples += self._properties(subject)
-        for triple in triples:
-            yield from self._flat(*triple)
-
-    # [83] PropertyListPathNotEmpty ::= Verb ObjectListPath ( ';' ( Verb ObjectList )? )*
-    def _properties(self, subject: _Node) -> list[_Triple]:
-        triples: list[_Triple] = []
-        while True:
-            path = self._path()
-            # [86] ObjectListPath ::= ObjectPath ( ',' ObjectPath )*
-            while True:
-                node, inner = self._node()
-                triples += [(subject, path, node), *inner]
-                if not self.words.accept(","):
-                    break
-            if not self.words.sees(";"):
-                return triples
-            while self.words.accept(";"):
-                pass
-            if not self._begins_verb():
-                return triples
-
-    def _begins_verb(self) -> bool:
-        word = self.words.word
-        return word.kind in ("iri", "name", "variable") or word.text == "a" or self.words.sees("^", "(", "!")
-
-    # [104] GraphNodePath ::= VarOrTerm | TriplesNodePath
-    def _node(self) -> tuple[_Node, list[_Triple]]:
-        """A subject or an object, and the triples that are written within it."""
-        words, word = self.words, self.words.word
-        if word.kind == "variable":
-            return Variable(words.take().text[1:]), []
-        if word.kind in ("iri", "name"):
-            return Entity(self.names.name(words.take())), []
-        if word.kind == "blank":
-            return _Blank(words.take().text), []
-        if words.accept("["):
-            # [101] BlankNodePropertyListPath ::= '[' PropertyListPathNotEmpty ']'; [163] ANON ::= '[' ']'
-            blank = self._blank()
-            triples = [] if words.sees("]") else self._properties(blank)
-            words.expect("]", GROUP)
-            return blank, triples
-        if words.accept("("):
-            return self._collection()
-        raise words.unexpected(GROUP)
-
-    # [103] CollectionPath ::= '(' GraphNodePath+ ')'; [161] NIL ::= '(' ')'
-    def _collection(self) -> tuple[_Node, list[_Triple]]:
-        items: list[_Node] = []
-        within: list[_Triple] = []
-        while not self.words.accept(")"):
-            item, inner = self._node()
-            items.append(item)
-            within += inner
-        if not items:
-            return _NIL, []
-        links = [self._blank() for _ in items]
-        rests: list[_Node] = [*links[1:], _NIL]
-        triples: list[_Triple] = []
-        for link, item, rest in zip(links, items, rests, strict=True):
-            triples += [(link, [(f"{_RDF}first", False)], item), (link, [(f"{_RDF}rest", False)], rest)]
-        return links[0], triples + within
-
-    def _blank(self) -> _Blank:
-        self._anonymous += 1
-        return _Blank(f"[{self._anonymous}]")
-
-    # [90] PathSequence ::= PathEltOrInverse ( '/' PathEltOrInverse )*; alternatives are outside the subset
-    def _path(self) -> _Path:
-        words = self.words
-        steps: _Path = []
-        while True:
-            # [92] PathEltOrInverse ::= PathElt | '^' PathElt; [94] PathPrimary ::= iri | 'a' | '(' Path ')' | ...
-            is_inverse = words.accept("^") is not None
-            if words.word.kind == "variable":
-                raise words.error(
-                    words.word,
-                    f"?{words.word.text[1:]} stands for a relation, which is {OUTSIDE}",
-                    "name the relation, or use --mode known; variables stand for entities; see docs/concepts/sparql.md",
-                )
-            if words.accept("("):
-                step = self._path()
-                words.expect(")", GROUP)
-            elif words.word.kind == "keyword" and words.word.text == "a":
-                words.take()
-                step = [(f"{_RDF}type", False)]
-            elif words.word.kind in ("iri", "name"):
-                step = [(self.names.name(words.take()), False)]
-            else:
-                raise words.unexpected(GROUP)
-            steps += [(relation, not inverse) for relation, inverse in reversed(step)] if is_inverse else step
-            if not words.accept("/"):
-                return steps
-
-    def _flat(self, subject: _Node, path: _Path, object_: _Node) -> Iterator[Pattern]:
-        """A triple with a path as patterns, with hidden variables between the steps."""
-        start, end = self._term(subject), self._term(object_)
-        for number, (relation, is_inverse) in enumerate(path, start=1):
-            stop = end if number == len(path) else self._hidden()
-            self._patterns += 1
-            if self._patterns > MAX_PATTERNS:
-                message = f"the query has more than {MAX_PATTERNS:,} triple patterns"
-                raise self.words.error("{", message, "ask a smaller query")
-            yield Pattern(stop, relation, start) if is_inverse else Pattern(start, relation, stop)
-            start = stop
-
-    def _term(self, node: _Node) -> Term:
-        if not isinstance(node, _Blank):
-            return node
-        if node not in self._blanks:
-            self._blanks[node] = self._hidden()
-        return self._blanks[node]
-
-    def _hidden(self) -> Variable:
-        """A variable that the text does not have."""
-        self._fresh += 1
-        while f"_{self._fresh}" in self._taken:
-            self._fresh += 1
-        return Variable(f"_{self._fresh}")
-
-
-def _listed(found: Sequence[Variable]) -> str:
-    return ", ".join(map(str, found[:10]))

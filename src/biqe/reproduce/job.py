@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from biqe.errors import InvalidOption
@@ -53,12 +53,12 @@ class Job:
     @cached_property
     def model_config(self) -> dict[str, Any]:
         """Options of the model that differ from its preset's or its defaults."""
-        return {**self.recipe.model_config, **(self.recipe.quick.model_config if self.quick else {})}
+        return {**self.recipe.settings()[0], **(self.recipe.quick.model_config if self.quick else {})}
 
     @cached_property
     def train(self) -> dict[str, Any]:
         """Settings of the training, without the seed."""
-        settings = dict(self.recipe.train)
+        settings = self.recipe.settings()[1]
         for changes in (self.recipe.quick.train if self.quick else {}, {"minutes": self.minutes}):
             if changes.get("minutes") is not None or changes.get("epochs") is not None:
                 settings.pop("minutes", None)  # a run has one length
@@ -90,14 +90,13 @@ class Job:
         """All options of the model and all settings of the training, as a run of today records them."""
         if self.recipe.model is None:
             return {}, {}
-        from biqe.models import _catalogue
         from biqe.train import session
 
         room = {} if self.before is None else room_for_start(self.recipe, self.before.model_config)
-        model = _catalogue.build(self.recipe.model, {**room, **self.model_config}, 2, 1)
+        options = _options(self.recipe.model, json.dumps({**room, **self.model_config}))
         train = asdict(session.settings(self.recipe.model, **self.train))
         del train["seed"]
-        return _plain(asdict(model.config)), _plain(train)
+        return _plain(options), _plain(train)
 
     @property
     def digest(self) -> str:
@@ -119,6 +118,14 @@ class Job:
         """Folder of the training run. Jobs that want the same training share it, whatever they do afterwards."""
         quick = "-quick" if self.quick else ""
         return f"{self.recipe.benchmark}-{self.recipe.model}-{digest(self.run_settings)}-seed-{self.seed}{quick}"
+
+
+@lru_cache(maxsize=256)  # jobs of one recipe differ in their seeds, and those of a table often in nothing else
+def _options(model: str, given: str) -> dict[str, Any]:
+    """All options of a model, of which some are given as JSON."""
+    from biqe.models import _catalogue
+
+    return asdict(_catalogue.build(model, json.loads(given), 2, 1).config)
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,9 @@ class Recipe:
     benchmark: str
     job: str = "rank"
     model: str | None = None
-    """A model or one of its presets, by name."""
+    """A model or one of its variants, by name."""
+    preset: str | None = None
+    """Settings of biqe.train.presets that the recipe starts from; its own are laid over them."""
     model_config: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
     solving: Mapping[str, Any] = field(default_factory=dict)
@@ -93,6 +95,8 @@ class Recipe:
     start_from: Recipe | None = None
     """The link predictor whose embeddings the model begins with; it is trained first, with the same seed."""
     note: str = ""
+    departs: str = ""
+    """What is not as in the paper that the model comes from; '' where everything is."""
     published: Published | None = None
     quick: Changes = field(default_factory=Changes)
 
@@ -100,6 +104,20 @@ class Recipe:
     def budget(self) -> str:
         """How long it trains, in words; '' where nothing is trained."""
         return budget(self.train) if self.model is not None else ""
+
+    def settings(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Options of the model and settings of its training: those of the preset, and the recipe's own over them."""
+        if self.preset is None:
+            return dict(self.model_config), dict(self.train)
+        from biqe.train.presets import PRESETS  # with training, so not before a job needs it
+
+        if self.preset not in PRESETS:
+            raise UnknownName(
+                f"recipe {self.table}/{self.name} starts from preset {self.preset!r}; there are {', '.join(PRESETS)}",
+                hint=_nearest(self.preset, PRESETS),
+            )
+        preset = PRESETS[self.preset]
+        return {**preset.model_config, **self.model_config}, {**preset.train, **self.train}
 
 
 @dataclass(frozen=True)
@@ -188,14 +206,16 @@ def load(name: str, folder: Path | None = None) -> Table:
 _TABLE: dict[str, type] = {"title": str, "order": int} | dict.fromkeys(("columns", "rows", "notes", "recipes"), list)
 _TABLE |= dict.fromkeys(("headline", "quick"), dict)
 _COLUMN = dict.fromkeys(("metric", "label", "group", "format"), str)
-_RECIPE: dict[str, type] = dict.fromkeys(("like", "label", "benchmark", "job", "model", "start_from", "note"), str)
+_RECIPE: dict[str, type] = dict.fromkeys(("like", "label", "benchmark", "job", "model", "preset", "start_from"), str)
+_RECIPE |= {"note": str, "departs": str}
 _RECIPE |= dict.fromkeys(("model_config", "train", "solving", "published", "quick"), dict)
 _RECIPE |= {"filters": list, "optional": bool}
 _PUBLISHED = dict.fromkeys(("source", "split", "taken_from", "benchmark"), str) | {"figures": dict}
 _CHANGES = {"model_config": dict, "train": dict, "sample": int}
 # Keys that each part of a file may have, and the type of their values.
 
-_ALIKE = ("benchmark", "model", "model_config", "train", "solving", "filters", "start_from", "quick")
+_ALIKE: tuple[str, ...] = ("benchmark", "model", "preset", "model_config", "train", "solving", "filters")
+_ALIKE += ("start_from", "quick", "departs")
 """What a recipe takes over from the one that it is ``like``: how the model is made, not how its row is shown."""
 
 
@@ -247,6 +267,7 @@ def _recipe(path: Path, table: str, shared: Changes) -> Recipe:
         benchmark=data["benchmark"],
         job=job,
         model=model,
+        preset=data.get("preset"),
         model_config=data.get("model_config", {}),
         train=train,
         solving=data.get("solving", {}),
@@ -254,6 +275,7 @@ def _recipe(path: Path, table: str, shared: Changes) -> Recipe:
         optional=data.get("optional", False),
         start_from=_start(beside, table, shared, data["start_from"]) if "start_from" in data else None,
         note=data.get("note", ""),
+        departs=data.get("departs", ""),
         published=_published(path, data["published"]) if "published" in data else None,
         quick=Changes(
             {**shared.model_config, **quick.model_config},

@@ -25,8 +25,7 @@ from biqe.reproduce import result as results
 from biqe.reproduce.job import Job
 from biqe.reproduce.recipe import Table
 from biqe.reproduce.result import Result
-from biqe.reproduce.steps import Desk, Places, Stopwatch, Watcher
-from biqe.reproduce.work import work
+from biqe.reproduce.work import Desk, Places, Stopwatch, Watcher, work
 
 FORMAT = "biqe-queue"
 VERSION = 1

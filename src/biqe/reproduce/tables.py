@@ -7,18 +7,17 @@ was not run says so.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from biqe.evaluate.text_table import aligned, wrapped
 from biqe.reproduce import recipe as recipes
 from biqe.reproduce.job import Job, digest
 from biqe.reproduce.recipe import Column, Figures, Recipe, Row, Table
 from biqe.reproduce.result import Result, read_all
 
-WIDTH = 80
 QUICK = (
     "Rows marked quick are smoke tests: small models, trained for a fraction of a minute, on a sample of the queries. "
     "They show that everything runs, and nothing about accuracy."
@@ -58,16 +57,21 @@ class Average:
         return recipes.budget(self.settings.get("train", {}))
 
     @property
+    def seconds(self) -> float:
+        """Of training in all, that of a model it started from included."""
+        return self.train_seconds + (self.before_seconds or 0.0)
+
+    @property
     def how(self) -> str:
-        """Seeds, budget, time, memory, split, and what is not as the recipe has it today, in words."""
-        parts = [f"{len(self.seeds)} seed{'s' if len(self.seeds) != 1 else ''}"]
+        """Split, seeds, minutes in all, memory, and what is not as the recipe has it today, in words."""
+        parts = [f"{self.settings['split']} split"] if self.settings.get("split") and self.budget else []
+        parts += [f"{len(self.seeds)} seed{'s' if len(self.seeds) != 1 else ''}"]
         if self.budget:
-            parts += [f"budget {self.budget}", f"trained {minutes(self.train_seconds)}"]
+            parts += [f"{minutes(self.seconds)} in all"]
         if self.before_seconds is not None:
             first = (self.settings.get("start_from") or {}).get("model", "another model")
-            parts += [f"after {minutes(self.before_seconds)} of {first}"]
+            parts[-1] += f" ({minutes(self.before_seconds)} of them {first})"
         parts += [f"{self.peak_mib:,} MiB"] if self.peak_mib else []
-        parts += [f"{self.settings['split']} split"] if self.settings.get("split") and self.budget else []
         if self.settings.get("sample") and not self.quick:
             parts += [f"{self.settings['sample']:,} queries of each shape"]
         if self.filter_negatives is not None:
@@ -236,31 +240,31 @@ def to_text(shown: Comparison, *, reasons: Mapping[str, str] | None = None) -> s
 def _text_lines(shown: Comparison, reasons: Mapping[str, str]) -> Iterator[str]:
     table = shown.table
     first = max(len(results.recipe.label) for results in shown.rows)
-    second = max((len(row.label) for row in table.rows), default=0)
-    widths = [max(len(column.label), 5 if column.format == "share" else 7) for column in table.columns]
+    rows: list[list[str]] = []
 
-    def line(label: str, row: str, who: str, cells: Sequence[str]) -> str:
-        start = f"{label:<{first}}" + (f" {row:<{second}}" if second else "") + f" {who:<10}"
-        return start + "".join(f" {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+    def add(label: str, row: str, who: str, cells: Sequence[str]) -> None:
+        # A table with one line of figures a recipe has no column of their names.
+        rows.append([f"{label:<{first}}", *([row] if table.rows else []), f"{who:<9}", *cells])
 
-    yield from _wrap(f"{table.name}: {table.title}")
-    yield ""
-    yield line("", "", "", [column.label for column in table.columns])
+    add("", "", "", [column.label for column in table.columns])
     for results in shown.rows:
         label, last_row = results.recipe.label, ""
         for found in _figure_lines(results, table):
             row = found.row if found.row != last_row else ""
-            yield line(label, row, found.who, [cell or "-" for cell in found.cells])
+            add(label, row, found.who, [cell or "-" for cell in found.cells])
             if found.spread:
-                yield line("", "", "± sd", [cell or "-" for cell in found.spread])
+                add("", "", "± sd", [cell or "-" for cell in found.spread])
             label, last_row = "", found.row
         costs = [f"{'quick' if one.quick else 'ours'}: {one.how}" for one in results.averages if one.seeds]
         for remark in costs + _remarks(results, reasons.get(results.recipe.name)):
-            yield from _wrap(remark, indent=" " * (first + 1), first=f"{label:<{first}} ")
+            rows += [[line] for line in wrapped(f"{label:<{first}} {remark}", indent=" " * (first + 1))]
             label = ""
+    yield from wrapped(f"{table.name}: {table.title}")
+    yield ""
+    yield from aligned(rows, left=2 + bool(table.rows), gap=1)
     yield ""
     for note in notes(shown):
-        yield from _wrap(note)
+        yield from wrapped(note)
 
 
 def to_markdown(shown: Comparison) -> str:
@@ -342,23 +346,21 @@ def headline_label(table: Table) -> str:
 def overview(comparisons: Sequence[Comparison]) -> str:
     """One line a recipe, with the figure that stands for it."""
 
-    def line(title: str, published: str, ours: str, seeds: str = "", budget: str = "", trained: str = "") -> str:
-        return f"{title:<30}{published:>9} {ours:>15}{seeds:>6}{budget:>9}{trained:>10}".rstrip()
-
-    lines: list[str] = []
+    rows: list[list[str]] = []
     for shown in comparisons:
         title = f"{shown.table.name}, {headline_label(shown.table)}"
-        lines.append(line(title, "published", "ours", "seeds", "budget", "trained"))
+        rows.append([title, "published ", "ours", "split", "seeds", "in all"])
         for results in shown.rows:
             found, best = headline(results, shown.table), results.best
             published = (found.published or "-") + ("*" if results.published_elsewhere else " ")
             if best is None or not found.ours:
-                lines.append(line(f"  {results.recipe.name}", published, "not run" if best is None else "failed"))
+                cells = ["not run" if best is None else "failed", "", "", ""]
             else:
-                trained = minutes(best.train_seconds) if best.budget else ""
-                cells = found.ours, str(len(best.seeds)), best.budget, trained
-                lines.append(line(f"  {results.recipe.name}", published, *cells))
-        lines.append("")
+                split, time = (best.settings.get("split", ""), minutes(best.seconds)) if best.budget else ("", "")
+                cells = [found.ours, split, str(len(best.seeds)), time]
+            rows.append([f"  {results.recipe.name}", published, *cells])
+        rows.append([""])
+    lines = aligned(rows)
     if any(results.published_elsewhere for shown in comparisons for results in shown.rows):
         lines += ["* published on another graph, so not comparable", ""]
     return "\n".join(lines)
@@ -374,7 +376,9 @@ def notes(shown: Comparison) -> list[str]:
     }
     for theirs, own in elsewhere.items():
         found.append(f"* ANOTHER GRAPH: published on {theirs}, ours is {own}. The two are not comparable.")
-    found += [f"{results.recipe.label}: {results.recipe.note}" for results in shown.rows if results.recipe.note]
+    for recipe in (results.recipe for results in shown.rows):
+        found += [f"{recipe.label}: {recipe.note}"] if recipe.note else []
+        found += [f"{recipe.label} departs from the original: {recipe.departs}"] if recipe.departs else []
     found += _sources([results.recipe for results in shown.rows])
     quick = [average for results in shown.rows for average in results.averages if average.quick]
     if quick:
@@ -430,7 +434,3 @@ def _cells(figures: Figures, columns: Sequence[Column], row: Row | None, *, publ
         group = column.group if column.group is not None else row.group if row is not None else "all"
         found.append(format_value(figures.get(group, {}).get(column.metric), column.format, published=published))
     return found
-
-
-def _wrap(text: str, *, indent: str = "  ", first: str = "") -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent) or [first.rstrip()]

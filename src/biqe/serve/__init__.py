@@ -2,10 +2,10 @@
 
     start                   a socket, the exact store, the workers        config, workers, http_protocol
       │
-    app                     the ASGI application                          gzip_responses
+    app                     the ASGI application, compression
       ├── metrics_and_logs  outermost: request ids, log, metrics, traces
       ├── guard             checks before each request: sizes, tokens, origins
-      ├── protocol          /sparql and /update     requests, query_checks, federate, results, service_description
+      ├── protocol          /sparql and /update     requests, query_checks, federate, results
       ├── api               /api/...                schemas, views, page_metadata
       └── page_files        /                       the page, built from web/
       │                                             (all of them: error_response)

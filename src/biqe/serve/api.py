@@ -8,22 +8,25 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.routing import APIRoute
 
 from biqe.answer.terms import TermTable
-from biqe.errors import BiqeError, RequestRefused, UnreadableFile
+from biqe.errors import RequestRefused, UnreadableFile
+from biqe.graph.whole_folder import MANIFEST, MAX_MANIFEST_BYTES, read_regular
+from biqe.knowledge_base.locate import LINK_PROBABILITIES
 from biqe.query.scan import scan
 from biqe.serve import federate, page_metadata, query_checks, requests, schemas, views
+from biqe.serve.live.changes import Receipt
 from biqe.serve.live.upload import MEDIA_TYPES, UPLOADED, Upload
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from biqe.graph.vocabulary import Vocabulary
+    from biqe.links.probability import LinkProbability
     from biqe.serve.config import ServeConfig
     from biqe.serve.engine import Engine
     from biqe.serve.protocol import Protocol
@@ -39,20 +42,26 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
     """The routes over one engine."""
     api = APIRouter(prefix="/api", responses=schemas.ERRORS, route_class=JsonRoute)
     limits, kb = config.limits, engine.kb
+    examples: dict[int | str | None, list[schemas.Example]] = {}  # of the version of the graph that was asked for last
 
     # Called in threads, because ``engine.graph`` may read files.
 
     def vocabulary() -> Vocabulary:
         return engine.graph[0].vocabulary
 
-    def completed(text: str, kind: str, limit: int) -> list[schemas.Completion]:
+    def completed(text: str, kind: str, limit: int, after: str) -> list[schemas.Completion]:
         graph, used, _ = engine.graph
-        return page_metadata.completions(text, kind, limit, kb.prefixes, graph.vocabulary, used)
+        return page_metadata.completions(text, kind, limit, kb.prefixes, graph, used, after)
 
     def described() -> schemas.GraphOut:
         graph, used, version = engine.graph
         is_live = version is not None and not config.read_only
-        return page_metadata.graph_metadata(graph, kb.name, kb.prefixes, version, is_live, used)
+        if version not in examples:
+            examples.clear()
+            examples[version] = page_metadata.examples(graph, kb.prefixes, engine.links)
+        return page_metadata.graph_metadata(
+            graph, kb.name, kb.prefixes, version, is_live, used, examples.get(version, [])
+        )
 
     def options(question: schemas.QuestionIn) -> dict[str, Any]:
         query_checks.refuse_oversized(question.query, limits)
@@ -69,7 +78,7 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
         """The answer to a query with predict blocks."""
         start = time.perf_counter()
         asked = requests.SparqlRequest(requests.QUERY, query)
-        table = await protocol.rows(asked, time.monotonic() + limits.seconds)
+        table = await protocol.rows(asked, time.monotonic() + engine.config.seconds)
         return TermTable(
             query,
             table.variables,
@@ -92,19 +101,19 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
         else:
             if question.mode != "known":
                 query_checks.refuse_long_question(question.query)
-            found = await engine.ask(question.query, deadline=limits.seconds, **wanted)
+            found = await engine.ask(question.query, **wanted)
         note(request, question, len(found))
         return await engine.run(lambda: views.answer(found, vocabulary(), question.limit, question.offset, limits.rows))
 
     @api.post("/explain", operation_id="explain", responses=_BODY_ERRORS)
     async def explain(question: schemas.ExplainIn, request: Request) -> schemas.ExplainOut:
-        """Why one row is an answer: its facts, the model's attention, and counterfactuals."""
+        """Why one row is an answer: a sentence, its facts, and reasons; attention and counterfactuals on request."""
         wanted = options(question)
         query_checks.refuse_long_question(question.query)
-        found = await engine.explain(question.query, question.row, deadline=limits.seconds, **wanted)
+        found = await engine.explain(question.query, question.row, views=question.views, **wanted)
         note(request, question, 1)
         is_unasked = question.mode == "known" and kb.model_folder is not None
-        return await engine.run(lambda: views.explained(found, is_unasked=is_unasked))
+        return await engine.run(lambda: views.explained(found, is_unasked=is_unasked, svg=question.svg))
 
     @api.post("/parse", operation_id="parse", responses=_BODY_ERRORS)
     async def parse(question: schemas.ParseIn) -> schemas.ParseOut:
@@ -114,28 +123,30 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
         return await engine.run(lambda: page_metadata.parsed(question.query, kb.prefixes, vocabulary()))
 
     @api.post("/load", operation_id="load", openapi_extra={"requestBody": _UPLOAD}, responses=_BODY_ERRORS)
-    async def load(request: Request) -> schemas.ReceiptOut:
+    async def load(request: Request) -> Receipt:
         """Insert the triples of a file into the graph: all of them, or none."""
         protocol.refuse_changes(request)
         media_type = requests.media_type(request.headers)
         if media_type not in MEDIA_TYPES:
             raise requests.unreadable_type(media_type, tuple(MEDIA_TYPES))
         try:
-            receipt = await engine.update(Upload(await request.body(), media_type), deadline=limits.seconds)
+            return await engine.update(Upload(await request.body(), media_type))
         except UnreadableFile as error:
             if UPLOADED in error.message:  # the client's file, not one of the server's
                 raise RequestRefused(error.message, hint=error.hint) from None
             raise
-        return schemas.ReceiptOut(**asdict(receipt))
 
     @api.get("/complete", operation_id="complete")
     async def complete(
         text: Annotated[str, Query(max_length=500, description="The word so far, with its prefix.")] = "",
         kind: Annotated[Literal["entity", "relation", "prefix"], Query(description="Kind of the word.")] = "entity",
         limit: Annotated[int, Query(ge=1, le=200)] = 20,
+        after: Annotated[
+            str, Query(max_length=500, description="The relation before the word: what it leads to comes first.")
+        ] = "",
     ) -> list[schemas.Completion]:
         """Completions of a word with names and labels of this graph."""
-        return await engine.run(completed, text, kind, limit)
+        return await engine.run(completed, text, kind, limit, after)
 
     @api.get("/graph", operation_id="graph")
     async def graph() -> schemas.GraphOut:
@@ -145,7 +156,7 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
     @api.get("/models", operation_id="models")
     async def models() -> list[schemas.ModelOut]:
         """The models, with their validation results."""
-        return await engine.run(lambda: [_model(*entry, kb.model_folder) for entry in kb.models.items()])
+        return await engine.run(lambda: [_model(*entry, kb.model_folder, engine.links) for entry in kb.models.items()])
 
     return api
 
@@ -167,23 +178,24 @@ class JsonRoute(APIRoute):
         return checked
 
 
-def _model(name: str, folder: Path, main: Path | None) -> schemas.ModelOut:
-    from biqe.predict import calibration
-
+def _model(name: str, folder: Path, main: Path | None, links: LinkProbability | None) -> schemas.ModelOut:
+    """A model and what its manifest says of it; of a manifest that cannot be read, nothing."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        manifest = json.loads(read_regular(folder / MANIFEST, MAX_MANIFEST_BYTES))
+    except (OSError, ValueError, RecursionError, UnreadableFile):
         manifest = {}
-    trained = manifest.get("trained") or {}
-    try:
-        is_calibrated = calibration.load(folder) is not None
-    except BiqeError:
-        is_calibrated = False
+    trained = manifest.get("trained") if isinstance(manifest, dict) else None
+    trained = trained if isinstance(trained, dict) else {}
+    if folder == main and links is not None:
+        is_calibrated = links.knowledge.record.calibrated
+    else:
+        is_calibrated = (folder / LINK_PROBABILITIES).is_file()
+    metrics = {key: trained.get(key) for key in ("mrr", "hits@1", "hits@3", "hits@10")}
     return schemas.ModelOut(
         name=name,
-        kind=str(manifest.get("model", "model")),
-        trained=str(trained["budget"]) if "budget" in trained else None,
-        metrics={key: float(trained[key]) for key in ("mrr", "hits@1", "hits@3", "hits@10") if key in trained},
+        kind=str(manifest.get("model", "model"))[:80] if isinstance(manifest, dict) else "model",
+        trained=str(trained["budget"])[:80] if "budget" in trained else None,
+        metrics={key: float(value) for key, value in metrics.items() if isinstance(value, int | float)},
         calibrated=is_calibrated,
         default=folder == main,
     )

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.errors import Busy
-from biqe.query.queryset import QuerySet, concatenate
+from biqe.query.bound import QuerySet, concatenate
 from biqe.serve.gil_scheduler import GilScheduler, Ticket
 
 if TYPE_CHECKING:

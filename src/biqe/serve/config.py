@@ -9,6 +9,8 @@ from pathlib import Path
 from biqe.errors import InvalidOption
 
 PORT = 7878
+SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"
+"""Environment variable with the folder in which several workers add up their metrics."""
 MODES = ("known", "both", "predicted")
 KIB, MIB = 1024, 1024 * 1024
 
@@ -33,13 +35,41 @@ class Limits:
     """Bytes of an uploaded file."""
     header: int = 16 * KIB
     """Bytes of the request line and all headers together."""
-    seconds: float = 30.0
-    """Time limit of one request, waiting included."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value <= 0:
                 raise InvalidOption(f"{name!r} must be above 0. Got {value}")
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """How much is answered at a time, and for how long."""
+
+    threads: int = 12
+    """Questions with predictions that run at a time."""
+    exact_threads: int = 4
+    """Questions without predictions that run at a time."""
+    queue: int = 128
+    """Questions of each kind that may wait; further ones are refused at once."""
+    seconds: float = 30.0
+    """Time limit of one request, its waiting included."""
+    stop_seconds: float = 20.0
+    """Time that running questions get when the server stops."""
+    memory: int = 1024 * MIB
+    """Bytes that one query of the exact store, or one upload, may use beyond the graph itself."""
+    batching: bool = True
+    """Whether questions that arrive together share calls of the model."""
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "exact_threads", "memory"):
+            if getattr(self, name) < 1:
+                raise InvalidOption(f"{name!r} must be at least 1. Got {getattr(self, name)}")
+        if self.queue < 0:
+            raise InvalidOption(f"'queue' must not be negative. Got {self.queue}")
+        for name in ("seconds", "stop_seconds"):
+            if not getattr(self, name) > 0:
+                raise InvalidOption(f"{name!r} must be more than 0. Got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -64,6 +94,7 @@ class ServeConfig:
     mode: str = "known"
     """Rows that /sparql returns if the client does not choose: with known it is a plain SPARQL 1.1 endpoint."""
     limits: Limits = field(default_factory=Limits)
+    engine: EngineConfig = field(default_factory=EngineConfig)
     telemetry: bool = False
     """Send traces by OpenTelemetry; needs the extra ``telemetry``."""
 

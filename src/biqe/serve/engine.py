@@ -5,7 +5,8 @@ coroutines and answers them in threads.
 
     predicted lane   questions that need a model; their model calls are made together (batching)
     exact lane       known answers, and everything else that blocks
-    exact store      all of SPARQL 1.1, in processes that can be killed (exact_process)
+    writes lane      updates, one at a time
+    exact store      all of SPARQL 1.1, and files that are uploaded, in processes that can be killed (exact_process)
 
 The threads take turns (gil_scheduler). Each question has a deadline. When it has passed, or the caller has gone, a
 waiting question never begins, a running one stops at its next check point, and a query of the exact store is killed.
@@ -15,67 +16,42 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from biqe.errors import Busy, InvalidOption
+from biqe.errors import BiqeError, Busy, InvalidOption
 from biqe.exact.store import ExactStore, Solutions
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.knowledge_base import KnowledgeBase
 from biqe.serve.batching import ModelQueue, SharedModel
-from biqe.serve.exact_process import MEMORY, ExactClient, ExactService, service_of
+from biqe.serve.config import EngineConfig
+from biqe.serve.exact_process import ExactClient, ExactService, service_of
 from biqe.serve.gil_scheduler import GilScheduler
-from biqe.serve.lanes import Lane, Request
+from biqe.serve.lanes import Deadline, Lane
+from biqe.serve.live.upload import Upload, UploadedStatements
 from biqe.serve.workers import warm
 
 if TYPE_CHECKING:
     from biqe.answer.answers import Answers
     from biqe.answer.terms import TermTable
     from biqe.explain import Explanation
+    from biqe.links.probability import LinkProbability
     from biqe.predict.predictor import Predictor
-    from biqe.serve.live.changes import Changes
+    from biqe.serve.live.changes import Changes, Receipt
+    from biqe.serve.live.live_graph import LiveGraph
     from biqe.serve.live.versions import Used, View
 
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class EngineConfig:
-    """How much is answered at a time, and for how long."""
+class _CurrentDeadline(threading.local):
+    """The deadline of what the current thread works on."""
 
-    threads: int = 12
-    """Questions with predictions that run at a time."""
-    exact_threads: int = 4
-    """Questions without predictions that run at a time."""
-    queue: int = 128
-    """Questions of each kind that may wait; further ones are refused at once."""
-    seconds: float = 30.0
-    """Time limit of one question, its waiting included, unless its caller sets less."""
-    stop_seconds: float = 20.0
-    """Time that running questions get when the server stops."""
-    memory: int = MEMORY
-    """Bytes that one query of the exact store may use."""
-    batching: bool = True
-    """Whether questions that arrive together share calls of the model."""
-
-    def __post_init__(self) -> None:
-        for name in ("threads", "exact_threads", "memory"):
-            if getattr(self, name) < 1:
-                raise InvalidOption(f"{name!r} must be at least 1. Got {getattr(self, name)}")
-        if self.queue < 0:
-            raise InvalidOption(f"'queue' must not be negative. Got {self.queue}")
-        for name in ("seconds", "stop_seconds"):
-            if not getattr(self, name) > 0:
-                raise InvalidOption(f"{name!r} must be more than 0. Got {getattr(self, name)}")
-
-
-class _CurrentRequest(threading.local):
-    """The request that the current thread answers."""
-
-    request: Request | None = None
+    deadline: Deadline | None = None
 
 
 @dataclass(frozen=True)
@@ -127,7 +103,12 @@ class Engine:
     """Answers for many callers at once, within limits."""
 
     def __init__(
-        self, kb: KnowledgeBase, config: EngineConfig | None = None, live: Any = None, *, exact: str | None = None
+        self,
+        kb: KnowledgeBase,
+        config: EngineConfig | None = None,
+        live: LiveGraph | None = None,
+        *,
+        exact: str | None = None,
     ) -> None:
         """``exact`` is the address of an ExactService that several engines share; without it the engine starts one."""
         self.kb = kb
@@ -137,7 +118,7 @@ class Engine:
 
         self._served = ServedKnowledgeBase.of(kb, self)
         self._view: View | None = None
-        self._here = _CurrentRequest()
+        self._here = _CurrentDeadline()
         self._scheduler = GilScheduler()
         self._models = ModelQueue(self._scheduler, batching=self.config.batching)
         self._predicted = Lane("predicted", self.config.threads, self.config.queue)
@@ -176,20 +157,28 @@ class Engine:
         """Free what nobody uses; to be called from time to time."""
         self._client.tidy()
 
-    async def ask(self, text: str, *, deadline: float | None = None, **options: Any) -> Answers | TermTable:
-        """As ``KnowledgeBase.ask``. ``deadline`` is in seconds from now."""
+    async def ask(self, text: str, *, seconds: float | None = None, **options: Any) -> Answers | TermTable:
+        """As ``KnowledgeBase.ask``; in at most ``seconds``, and never longer than the configuration says."""
         predicts = options.get("mode", "both") != "known" and self.kb.model_folder is not None
         lane = self._predicted if predicts else self._exact
-        return await self._do(lane, lambda: self.current.ask(text, **options), deadline)
+        return await self._do(lane, lambda: self.current.ask(text, **options), seconds)
 
-    async def exact(self, text: str, *, deadline: float | None = None, **options: Any) -> Any:
+    async def exact(self, text: str, *, seconds: float | None = None, **options: Any) -> Any:
         """All of SPARQL 1.1 over the known triples: rows, triples as rows, or a truth value. With
         ``written=(form, extra columns)``, the same as a Document."""
         # Another process does the work, so this thread needs no turn.
-        work = partial(self._query, text, **{"prefixes": self.kb.prefixes, **options})
-        return await self._run(self._exact, work, deadline)
+        work = partial(self._ask_process, text, **{"prefixes": self.kb.prefixes, **options})
+        return await self._run(self._exact, work, seconds)
 
-    async def explain(self, text: str, row: int, *, deadline: float | None = None, **options: Any) -> Explanation:
+    async def explain(
+        self,
+        text: str,
+        row: int,
+        *,
+        views: Sequence[str] | None = None,
+        seconds: float | None = None,
+        **options: Any,
+    ) -> Explanation:
         """Why row number ``row`` of the answers is one."""
 
         def explained() -> Explanation:
@@ -199,28 +188,48 @@ class Engine:
                 raise InvalidOption(f"'row' must be one of the {len(answers):,} rows, counted from 0. Got {row}")
             # An explanation reads the model's internals, so it gets the model without the queue.
             assert kb.plain is not None
-            return kb.plain.explain(answers[row])  # type: ignore[arg-type]
+            return kb.plain.explain(answers[row], views=views)  # type: ignore[arg-type]
 
-        return await self._do(self._predicted, explained, deadline)
+        return await self._do(self._predicted, explained, seconds)
 
-    async def run(self, function: Callable[..., Result], *args: Any, deadline: float | None = None) -> Result:
+    @property
+    def links(self) -> LinkProbability | None:
+        """Probabilities of single links over the present graph, where the main model has them."""
+        plain = self.current.plain
+        if plain is None or plain.model_folder is None:
+            return None
+        try:
+            self.current.predictor_of(None)  # loaded once, whoever comes first
+            return plain.predictor_of(None).links
+        except BiqeError:
+            return None  # whoever asks the model is told what is wrong with it
+
+    async def run(self, function: Callable[..., Result], *args: Any, seconds: float | None = None) -> Result:
         """Any other blocking work."""
-        return await self._do(self._exact, lambda: function(*args), deadline)
+        return await self._do(self._exact, lambda: function(*args), seconds)
 
-    async def update(self, operations: Any, *, deadline: float | None = None) -> Any:
+    async def update(self, change: str | Upload, *, seconds: float | None = None) -> Receipt:
         """Change the live graph; returns the receipt once the change is on disk."""
-        if self.live is None:
+        live = self.live
+        if live is None:
             raise InvalidOption("this server does not take changes", hint="it serves a graph that stays as it is")
+        stops = time.monotonic() + (self.config.seconds if seconds is None else seconds)
+        ready: str | UploadedStatements
+        if isinstance(change, Upload):
+            # Read beside other writes, where it can be killed.
+            ready = await self._run(self._exact, partial(self._ask_process, change), seconds)
+        else:
+            ready = change
 
-        def write(request: Request) -> Any:
+        def write(deadline: Deadline) -> Receipt:
             def ask(steps: Sequence[Changes], text: str) -> list[Any]:
-                return self._query(text, request, after=steps)
+                return self._ask_process(text, deadline, after=steps)
 
-            return self.live.apply(operations, ask=ask)
+            return live.apply(ready, ask=ask)
 
         # A write that has begun runs to its end, even if its caller goes away. Its WHERE part is evaluated in a process
         # that can be killed, because no other write can run meanwhile.
-        return await self._run(self._writes, write, deadline, checked=False)
+        return await self._run(self._writes, write, max(stops - time.monotonic(), 0.001), checked=False)
 
     @property
     def current(self) -> ServedKnowledgeBase:
@@ -271,44 +280,45 @@ class Engine:
         """Whether half the threads of a lane are lost to work that does not stop: the process has to be replaced."""
         return any(2 * lane.stuck >= lane.threads for lane in (self._predicted, self._exact))
 
-    async def _do(self, lane: Lane, work: Callable[[], Result], deadline: float | None) -> Result:
+    async def _do(self, lane: Lane, work: Callable[[], Result], seconds: float | None) -> Result:
         """Run ``work`` in a thread of the lane, in turn with the other threads."""
 
-        def turn(request: Request) -> Result:
-            self._here.request = request
+        def turn(deadline: Deadline) -> Result:
+            self._here.deadline = deadline
             try:
-                with self._scheduler.running(request.check):
+                with self._scheduler.running(deadline.check):
                     return work()
             finally:
-                self._here.request = None
+                self._here.deadline = None
 
-        return await self._run(lane, turn, deadline)
+        return await self._run(lane, turn, seconds)
 
     async def _run(
-        self, lane: Lane, work: Callable[[Request], Result], deadline: float | None, *, checked: bool = True
+        self, lane: Lane, work: Callable[[Deadline], Result], seconds: float | None, *, checked: bool = True
     ) -> Result:
         if self._stopping:
             raise Busy("the server is stopping", hint="try again in a moment", retry_after=5)
-        seconds = self.config.seconds if deadline is None else min(deadline, self.config.seconds)
-        return await lane.do(work, seconds, checked=checked)
+        limit = self.config.seconds
+        return await lane.do(work, limit if seconds is None else min(seconds, limit), checked=checked)
 
     def query(self, text: str, **options: Any) -> Solutions | bool:
         """As ``ExactStore.query``, from a thread of the engine."""
-        request = self._here.request
-        assert request is not None
+        deadline = self._here.deadline
+        assert deadline is not None
         with self._scheduler.paused():
-            return self._query(text, request, **options)
+            return self._ask_process(text, deadline, **options)
 
-    def _query(self, text: str, request: Request, **options: Any) -> Any:
+    def _ask_process(self, asked: str | Upload, deadline: Deadline, **options: Any) -> Any:
+        """Ask a process of the exact store."""
         if self._service is not None:
             self._service.start()  # returns at once if it runs
-        return self._client.query(text, request, **options)
+        return self._client.ask(asked, deadline, **options)
 
     def shared(self, predictor: Predictor) -> Predictor:
         """The predictor with its model behind the queue."""
         from biqe.predict.predictor import Predictor
 
         def check() -> Callable[[], None] | None:
-            return None if self._here.request is None else self._here.request.check
+            return None if self._here.deadline is None else self._here.deadline.check
 
-        return Predictor(cast(Any, SharedModel(predictor.model, self._models, check)), predictor.calibration)
+        return Predictor(cast(Any, SharedModel(predictor.model, self._models, check)))

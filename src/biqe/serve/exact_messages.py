@@ -1,7 +1,7 @@
 """Messages between the server and the processes of the exact store: one line of JSON, then bytes.
 
-    question    {"text", "options", "seconds"}
-    answer      {"kind", ...}: rows, truth, document, triples, error or fault
+    question    {"kind", "seconds", ...}: query (then its text) or upload (then its content)
+    answer      {"kind", ...}: rows, truth, document, triples, statements, error or fault
 
 Messages are data, not pickled objects: a process that ran a hostile query cannot make the server run code.
 """
@@ -15,35 +15,45 @@ from typing import Any
 from biqe import errors
 from biqe.errors import BiqeError, RequestRefused
 from biqe.exact.store import Cut, Solutions, Term
-from biqe.serve.live.changes import decode, encode
+from biqe.serve.live.changes import Changes, decode, encode
+from biqe.serve.live.upload import Upload, UploadedStatements
 from biqe.serve.results import Document
 
 
-def write_question(text: str, options: Mapping[str, Any], seconds: float) -> bytes:
-    """A query, its options (see ``ExactClient.query``) and its time limit."""
+def write_question(asked: str | Upload, options: Mapping[str, Any], seconds: float) -> bytes:
+    """A query or an upload, options of a query (see ``ExactClient.ask``), and a time limit."""
+    if isinstance(asked, Upload):
+        assert isinstance(asked.data, bytes)
+        return _message(kind="upload", format=asked.format, seconds=seconds, body=asked.data)
     plain = dict(options)
     if plain.get("after") is not None:
         plain["after"] = [encode(changes, 0, 0.0).decode() for changes in plain["after"]]
-    return json.dumps({"text": text, "options": plain, "seconds": seconds}).encode()
+    return _message(kind="query", options=plain, seconds=seconds, body=asked.encode("utf-8", "surrogatepass"))
 
 
-def read_question(message: bytes) -> tuple[str, dict[str, Any], float]:
+def read_question(message: bytes) -> tuple[str | Upload, dict[str, Any], float]:
     """What ``write_question`` wrote."""
-    asked = json.loads(message)
+    head, _, body = message.partition(b"\n")
+    asked = json.loads(head)
+    if asked["kind"] == "upload":
+        return Upload(body, asked["format"]), {}, asked["seconds"]
     options = asked["options"]
     if options.get("after") is not None:
         options["after"] = [decode(record.encode())[1] for record in options["after"]]
     if "cuts" in options:
         options["cuts"] = [Cut(*cut) for cut in options["cuts"]]
-    return asked["text"], options, asked["seconds"]
+    return body.decode("utf-8", "surrogatepass"), options, asked["seconds"]
 
 
 def write_answer(found: Any) -> bytes:
-    """The result of a query: Solutions, a truth value, a Document, or triples of the store."""
+    """The result: Solutions, a truth value, a Document, triples of the store, or statements of an upload."""
     if isinstance(found, Document):
         return _message(kind="document", rows=found.rows, complete=found.complete, body=found.body)
     if isinstance(found, bool):
         return _message(kind="truth", truth=found)
+    if isinstance(found, UploadedStatements):
+        body = encode(Changes(inserted=found.statements), 0, 0.0)
+        return _message(kind="statements", is_rdf=found.is_rdf, counts=found.counts, body=body)
     if isinstance(found, Solutions):
         # Each distinct term is sent once; cells refer to it by number.
         numbers: dict[Term | None, int] = {}
@@ -82,6 +92,8 @@ def read_answer(message: bytes) -> Any:
             return answer["truth"]
         case "rows":
             return _solutions(**answer)
+        case "statements":
+            return UploadedStatements(decode(body)[1].inserted, answer["is_rdf"], answer["counts"])
         case "triples":
             from pyoxigraph import RdfFormat, parse
 

@@ -1,8 +1,8 @@
 """The exact store in processes of its own, which can be killed.
 
 pyoxigraph answers all of SPARQL 1.1, but a query cannot be stopped once it runs, and a query over paths can take hours
-and all memory. So each query runs in a child process with a time and a memory limit that the kernel enforces, and the
-child is killed when its caller goes away.
+and all memory; so can a small file that is uploaded. So each query, and each upload, is read in a child process with a
+time and a memory limit that the kernel enforces, and the child is killed when its caller goes away.
 
     service   loads the store once, listens on a private socket, and forks a child for each connection. Children share
               the store's memory. All workers of a server use one service.
@@ -20,7 +20,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -34,8 +33,10 @@ from biqe.errors import BiqeError, Busy, RequestRefused, RunFailed, UnsupportedQ
 from biqe.exact.store import ExactStore
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Graph, Splits
+from biqe.graph.whole_folder import temporary_folder
 from biqe.serve.exact_messages import read_answer, read_question, write_answer, write_error, write_fault, write_question
-from biqe.serve.lanes import Request
+from biqe.serve.lanes import Deadline
+from biqe.serve.live.upload import Upload
 from biqe.serve.results import Document, table_of
 
 if TYPE_CHECKING:
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from biqe.serve.live.changes import Changes
     from biqe.serve.live.live_graph import LiveGraph
 
-MEMORY = 1 << 30
-"""Bytes that one query may take beyond the store itself."""
 LATE = 2.0
 """Seconds beyond its time limit after which the kernel ends a query, should its caller not have done so."""
 WARM_UP = "ASK { <urn:biqe:none> ?p ?o }"
@@ -52,7 +51,7 @@ WARM_UP = "ASK { <urn:biqe:none> ?p ?o }"
 STOP = 5.0
 """Seconds that the service gets to end by itself."""
 QUERIES = 10
-"""Queries of one child. A child copies each page of the store's memory that it touches, so it is replaced at times;
+"""Questions of one child. A child copies each page of the store's memory that it touches, so it is replaced at times;
 forking takes a few milliseconds."""
 POLL = 0.05
 """Seconds between checks whether the caller is still there."""
@@ -83,7 +82,7 @@ class LiveStore:
             raise UnsupportedQuery(f"the WHERE part of the update cannot be evaluated: {error}") from error
 
 
-def service_of(kb: KnowledgeBase, live: LiveGraph | None, memory: int = MEMORY) -> ExactService:
+def service_of(kb: KnowledgeBase, live: LiveGraph | None, memory: int) -> ExactService:
     """The service for the exact store of a knowledge base, or for that of its live graph."""
     return ExactService(kb.graph if live is None else live.folder, memory=memory)
 
@@ -91,11 +90,12 @@ def service_of(kb: KnowledgeBase, live: LiveGraph | None, memory: int = MEMORY) 
 class ExactService:
     """Starts the service and restarts it; clients connect to ``address``."""
 
-    def __init__(self, source: Graph | Path, *, memory: int = MEMORY) -> None:
-        """``source`` is a graph, or the folder of a live graph."""
+    def __init__(self, source: Graph | Path, *, memory: int) -> None:
+        """``source`` is a graph, or the folder of a live graph; ``memory`` is as in EngineConfig."""
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._place = Path(tempfile.mkdtemp(prefix="biqe-exact-"))  # readable for this user only
+        self._folder = contextlib.ExitStack()
+        self._place = self._folder.enter_context(temporary_folder("biqe-exact-"))
         self.address = str(self._place / "socket")
         self._source = source
         self._memory = memory
@@ -137,7 +137,7 @@ class ExactService:
     def stop(self) -> None:
         """End the service and its children."""
         self._close()
-        shutil.rmtree(self._place, ignore_errors=True)
+        self._folder.close()
 
     def _close(self) -> None:
         """Close the standard input of the service, which ends it."""
@@ -164,22 +164,28 @@ class ExactClient:
         self.killed = 0
         """Number of children that were killed during a query."""
 
-    def query(self, text: str, request: Request, **options: Any) -> Any:
-        """What the store's ``query`` returns or raises. With ``written=(form, extra columns)`` the child also writes
-        the result as a Document, so that a long one delays nobody here."""
-        child = self._child(text, request, options)
+    def ask(self, asked: str | Upload, deadline: Deadline, **options: Any) -> Any:
+        """What the store's ``query``, or ``Upload.read``, returns or raises.
+
+        With ``written=(form, extra columns)`` the child also writes the result as a Document, so that a long one delays
+        nobody here.
+        """
+        child = self._child(asked, deadline, options)
         connection = child.connection
         try:
             while not connection.poll(POLL):
-                request.check()
+                deadline.check()
             answer = connection.recv_bytes()
         except (EOFError, ConnectionError) as error:
             self._kill(child)
-            if request.left <= POLL:
-                raise request.too_long() from error
+            if deadline.left <= POLL:
+                raise deadline.too_long() from error
+            what, hint = "query", "a LIMIT, fewer variables, no paths of any length between two unknowns"
+            if isinstance(asked, Upload):
+                what, hint = "upload", "the file in parts, without deep nesting"
             raise RequestRefused(
-                "the query was stopped: it needed more memory than one query may use",
-                hint="ask for less at a time: a LIMIT, fewer variables, no paths of any length between two unknowns",
+                f"the {what} was stopped: it needed more memory than one {what} may use",
+                hint=f"ask for less at a time: {hint}",
                 status=413,
             ) from error
         except BaseException:
@@ -210,23 +216,23 @@ class ExactClient:
         for child in idle:
             child.close()
 
-    def _child(self, text: str, request: Request, options: dict[str, Any]) -> Child:
-        """A child that the query was sent to."""
-        asked = write_question(text, options, max(request.left, 0.01))
+    def _child(self, asked: str | Upload, deadline: Deadline, options: dict[str, Any]) -> Child:
+        """A child that the question was sent to."""
+        question = write_question(asked, options, max(deadline.left, 0.01))
         while True:
             with self._lock:
                 child = self._idle.pop() if self._idle else None
             if child is None:
                 break
             try:
-                child.connection.send_bytes(asked)
+                child.connection.send_bytes(question)
                 return child
             except OSError:  # it died while it was idle
                 child.close()
         try:
             connection: Connection = Client(self._address, "AF_UNIX")  # type: ignore[assignment]
             child = Child(connection, os.pidfd_open(int(connection.recv_bytes())))
-            connection.send_bytes(asked)
+            connection.send_bytes(question)
         except (OSError, EOFError) as error:
             raise Busy("the exact store is being restarted", hint="try again in a moment") from error
         return child
@@ -264,11 +270,11 @@ def _serve(connection: Connection, store: ExactStore | LiveStore, memory: int) -
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     connection.send_bytes(str(os.getpid()).encode())
     while True:
-        text, options, seconds = read_question(connection.recv_bytes())
+        asked, options, seconds = read_question(connection.recv_bytes())
         signal.setitimer(signal.ITIMER_REAL, seconds + LATE)
         form, extra = options.pop("written", (None, ()))
         try:
-            found = store.query(text, **options)
+            found: Any = asked.read() if isinstance(asked, Upload) else store.query(asked, **options)
             answer = write_answer(found if form is None else Document.of(table_of(found, extra), form))
         except MemoryError:
             os._exit(1)
@@ -292,15 +298,21 @@ def main(address: str, kind: str, folder: str, memory: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # so that a background process group may write to the terminal
     signal.signal(signal.SIGCHLD, _reap)
+    from biqe.graph import read_rdf, read_table  # noqa: F401 - what uploads need, once for all children
+
     stdin = sys.stdin.buffer
-    store = LiveStore(Path(folder)) if kind == LIVE else ExactStore(graph_folder.load(folder)["train"])
-    store.query(WARM_UP)
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(address)
-    listening.listen(64)
     try:
+        store = LiveStore(Path(folder)) if kind == LIVE else ExactStore(graph_folder.load(folder)["train"])
+        store.query(WARM_UP)
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(address)
+        listening.listen(64)
         print("ready", flush=True)
-    except BrokenPipeError:  # the server was stopped while it started
+    except (BiqeError, OSError):
+        # The server was stopped while it started: nobody listens any more, or the folder is deleted.
+        is_alone = stdin in select.select([stdin], [], [], 0)[0]
+        if not is_alone and Path(address).parent.exists():
+            raise
         shutil.rmtree(Path(address).parent, ignore_errors=True)
         os._exit(0)
     while True:

@@ -24,7 +24,6 @@ from urllib.parse import parse_qsl
 from biqe.errors import SparqlSyntax, UnsupportedQuery
 from biqe.exact.store import Cut, Term
 from biqe.query.scan import Scan, Word, scan
-from biqe.query.subset import syntax_error
 from biqe.serve.query_checks import FORMS, Prologue
 from biqe.serve.results import node, table_of
 
@@ -79,8 +78,7 @@ def blocks(text: str) -> list[PredictBlock]:
     for name in (PROBABILITY, STATUS):
         wanted = [block for block in found if block.extra.get(name) == name]
         if len(wanted) > 1:
-            raise syntax_error(
-                scanned,
+            raise scanned.error(
                 wanted[1].open[0],
                 f"two predict blocks bind ?{name}",
                 hint=f"rename it in one of them: BIND(<urn:biqe:{name}> AS ?p) inside the block",
@@ -121,7 +119,7 @@ class _Finder:
         return iri, iri + 1
 
     def _error(self, at: int, message: str, hint: str | None = None) -> SparqlSyntax:
-        return syntax_error(self.scanned, self.words[at].start, message, hint=hint)
+        return self.scanned.error(self.words[at].start, message, hint=hint)
 
     def _iri(self, at: int) -> str:
         """The IRI of a word; '' if it is none."""

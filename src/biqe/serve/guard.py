@@ -21,12 +21,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from biqe.errors import BiqeError, RequestRefused, UnreadableFile
+from biqe.graph.whole_folder import read_regular
 from biqe.serve.config import ServeConfig
 from biqe.serve.error_response import error_response
 
 READ, WRITE = "read", "write"
 SHORTEST = 16
 """Least characters of a token."""
+MAX_TOKEN_FILE_BYTES = 1 << 20
 TOKEN_HINT = "make a token with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
 OPEN = ("/health", "/ready")
 """Paths that need no token: they only show that the server is there."""
@@ -63,7 +65,7 @@ class Tokens:
     def of_file(cls, path: Path) -> Tokens:
         """Read lines of ``read TOKEN`` and ``write TOKEN``; empty lines and lines that begin with # are skipped."""
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = read_regular(path, MAX_TOKEN_FILE_BYTES).decode().splitlines()
         except OSError as error:
             raise UnreadableFile(f"token file {path} cannot be read: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
@@ -226,7 +228,7 @@ class Guard:
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """The whole body; None if the client went away. RequestRefused if it is too long or too slow."""
-        limits = self.config.limits
+        limits, seconds = self.config.limits, self.config.engine.seconds
         most = limits.upload if scope["path"] == UPLOAD else limits.body
         too_large = RequestRefused(
             f"the body is larger than {most:,} bytes", status=413, headers={"Connection": "close"}
@@ -238,7 +240,7 @@ class Guard:
         parts: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(limits.seconds):
+            async with asyncio.timeout(seconds):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -252,7 +254,9 @@ class Guard:
                         return b"".join(parts)
         except TimeoutError:
             raise RequestRefused(
-                f"the body was incomplete after {limits.seconds:g} s", status=408, headers={"Connection": "close"}
+                f"the body was incomplete after {seconds:g} s",
+                status=408,
+                headers={"Connection": "close"},
             ) from None
 
 

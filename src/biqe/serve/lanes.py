@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from biqe.errors import Busy, TookTooLong
-from biqe.exact.checkpoint import checked_by
+from biqe.exact.answers import checked_by
 
 Result = TypeVar("Result")
 
@@ -26,8 +26,8 @@ class _Cancelled(Exception):
     """Nobody waits for this work any more. Never reaches a caller."""
 
 
-class Request:
-    """One piece of work: its deadline, and whether its caller still waits."""
+class Deadline:
+    """When one piece of work has to stop: after so many seconds, or when its caller has gone."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -62,14 +62,14 @@ class Lane:
         self.threads = threads
         self.queue = queue
         self.done = 0
-        self._requests: dict[Future[Any], Request] = {}
+        self._deadlines: dict[Future[Any], Deadline] = {}
         self._pool = ThreadPoolExecutor(threads, f"biqe-{name}")
         self._mean = 0.05
 
     @property
     def size(self) -> int:
         """Number of requests that run or wait."""
-        return len(self._requests)
+        return len(self._deadlines)
 
     @property
     def waiting(self) -> int:
@@ -79,9 +79,9 @@ class Lane:
     @property
     def stuck(self) -> int:
         """Number of requests past their deadline that have not reached a check point."""
-        return sum(request.left < -GRACE for request in list(self._requests.values()))
+        return sum(deadline.left < -GRACE for deadline in list(self._deadlines.values()))
 
-    async def do(self, work: Callable[[Request], Result], seconds: float, *, checked: bool = True) -> Result:
+    async def do(self, work: Callable[[Deadline], Result], seconds: float, *, checked: bool = True) -> Result:
         """The result of ``work``, which runs in a thread of this lane; ``seconds`` count from now. Work that is not
         ``checked`` runs to its end once it has begun."""
         if self.size >= self.threads + self.queue:
@@ -91,18 +91,18 @@ class Lane:
                 hint="try again in a moment",
                 retry_after=min(max(after, 1), 60),
             )
-        request = Request(seconds)
+        deadline = Deadline(seconds)
 
         def begin() -> Result:
-            request.check()
+            deadline.check()
             start = time.monotonic()
-            with checked_by(request.check if checked else None):
-                found = work(request)
+            with checked_by(deadline.check if checked else None):
+                found = work(deadline)
             self._mean += 0.05 * (time.monotonic() - start - self._mean)
             return found
 
         future = self._pool.submit(begin)
-        self._requests[future] = request
+        self._deadlines[future] = deadline
         future.add_done_callback(self._ended)
         try:
             async with asyncio.timeout(seconds) as clock:
@@ -110,22 +110,22 @@ class Lane:
         except TimeoutError:
             if not clock.expired():
                 raise
-            raise request.too_long() from None
+            raise deadline.too_long() from None
         finally:
             if not future.done():
                 # Nobody waits any more; work that goes on for GRACE seconds from here counts as stuck.
-                request.is_cancelled, request.stops = True, min(request.stops, time.monotonic())
+                deadline.is_cancelled, deadline.stops = True, min(deadline.stops, time.monotonic())
 
     def _ended(self, future: Future[Any]) -> None:
-        self._requests.pop(future, None)
+        self._deadlines.pop(future, None)
         self.done += 1
 
     def close(self, seconds: float) -> bool:
         """Finish what runs and waits within that time; returns whether all of it ended."""
         stops = time.monotonic() + seconds
         self._pool.shutdown(wait=False)
-        while self._requests and time.monotonic() < stops:
+        while self._deadlines and time.monotonic() < stops:
             time.sleep(0.01)
-        for request in list(self._requests.values()):
-            request.is_cancelled = True
-        return not self._requests
+        for deadline in list(self._deadlines.values()):
+            deadline.is_cancelled = True
+        return not self._deadlines

@@ -26,14 +26,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from biqe.errors import InvalidOption
+from biqe.serve.config import SHARED_METRICS
 from biqe.serve.error_response import error_response
 
 if TYPE_CHECKING:
     from biqe.serve.engine import Engine
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._\-]{1,64}")
-SHARED = "PROMETHEUS_MULTIPROC_DIR"
-"""Environment variable with the folder in which several workers add up their metrics."""
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 1.0, 2.5, 5.0, 10.0, 30.0)
 QUIET = ("/health", "/ready", "/metrics")
 """Paths that monitors ask for every few seconds: logged only on errors."""
@@ -123,7 +122,7 @@ class Metrics:
     def page(self) -> tuple[bytes, str]:
         """All metrics, of all workers, in Prometheus's text format; and its media type."""
         self.refresh()
-        if os.environ.get(SHARED):
+        if os.environ.get(SHARED_METRICS):
             from prometheus_client.multiprocess import MultiProcessCollector
 
             together = CollectorRegistry()

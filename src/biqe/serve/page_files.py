@@ -6,11 +6,9 @@ A Content-Security-Policy allows only scripts and connections of this server.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +17,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from biqe.errors import UnreadableFile
-from biqe.serve.gzip_responses import takes_gzip
 
 PAGE: Final = Path(__file__).parent / "page"
 """The built page; ``make page`` writes it from ``web/``."""
@@ -31,7 +28,6 @@ _TYPES = {
     ".svg": "image/svg+xml",
     ".woff2": "font/woff2",
 }
-_COMPRESSED = {".css", ".html", ".js", ".svg"}
 _STRICT: Mapping[str, str] = {
     "default-src": "'none'",
     "script-src": "'self'",
@@ -66,30 +62,27 @@ class PageFile:
 
     name: str
     content: bytes
+    etag: str
+    """Entity tag, for requests with If-None-Match."""
+
+    @classmethod
+    def of(cls, name: str, content: bytes) -> PageFile:
+        """A file with its entity tag."""
+        return cls(name, content, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
 
     @property
-    def suffix(self) -> str:
-        """End of its name, such as .js."""
-        return Path(self.name).suffix
+    def media_type(self) -> str:
+        """Media type, by the end of its name."""
+        return _TYPES[Path(self.name).suffix]
 
     @property
     def is_hashed(self) -> bool:
         """Whether its name contains a hash, so that its content never changes."""
         return self.name.startswith("assets/")
 
-    @cached_property
-    def compressed(self) -> bytes | None:
-        """The content compressed with gzip; None for formats that are compressed already."""
-        return gzip.compress(self.content, 9, mtime=0) if self.suffix in _COMPRESSED else None
-
-    @cached_property
-    def etag(self) -> str:
-        """Entity tag, for requests with If-None-Match."""
-        return f'"{hashlib.sha256(self.content).hexdigest()[:32]}"'
-
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of the response, compressed or not."""
+        """Headers of the response."""
         policy = _YASGUI if self.name == "yasgui.html" else _STRICT
         return {
             **_ALWAYS,
@@ -106,7 +99,7 @@ def read_page(folder: Path = PAGE) -> dict[str, PageFile]:
     files = {path.relative_to(folder).as_posix(): path for path in paths}
     if "index.html" not in files:
         raise UnreadableFile(f"the page is not built: {folder} has no index.html", hint="build it with: make page")
-    return {name: PageFile(name, path.read_bytes()) for name, path in files.items()}
+    return {name: PageFile.of(name, path.read_bytes()) for name, path in files.items()}
 
 
 def routes(folder: Path = PAGE) -> Sequence[BaseRoute]:
@@ -134,8 +127,4 @@ def _answer(request: Request, file: PageFile) -> Response:
     headers = file.headers
     if file.etag in [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]:
         return Response(None, 304, headers=headers)
-    content = file.content
-    if file.compressed is not None and takes_gzip(request.headers.get("accept-encoding", "")):
-        content = file.compressed
-        headers["Content-Encoding"] = "gzip"
-    return Response(content, headers=headers, media_type=_TYPES[file.suffix])
+    return Response(file.content, headers=headers, media_type=file.media_type)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,8 +16,8 @@ from biqe.exact.store import Cut, Rewritten
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import find, local_name
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.ast import Variable, written
-from biqe.query.bind_question import bind_question
+from biqe.query.bind import bind_question
+from biqe.query.question import Variable, written
 from biqe.query.scan import scan
 from biqe.query.sparql import parse_question
 from biqe.serve import federate
@@ -26,9 +26,18 @@ from biqe.serve.error_response import over_http
 from biqe.serve.live.versions import Used
 
 if TYPE_CHECKING:
+    from biqe.links.probability import LinkProbability
     from biqe.query.question import Question
 
-EXAMPLES = 4
+EXAMPLES = 6
+JUDGED = 16
+"""Relations and objects of which the most likely questions are made."""
+LISTED = 5
+"""Predicted rows by which questions are compared."""
+_Link = tuple[int, int]
+"""A relation and its object."""
+FITTING = 5
+"""So many times more entities than wanted are looked through for those that a relation leads to."""
 
 # Completions
 
@@ -38,10 +47,13 @@ def completions(
     kind: str,
     limit: int,
     prefixes: Mapping[str, str] | None,
-    vocabulary: Vocabulary,
+    graph: Graph,
     used: Used | None = None,
+    after: str = "",
 ) -> list[out.Completion]:
-    """Completions of a word by name or label. ``used`` restricts them to names that are in a triple."""
+    """Completions of a word by name or label. ``used`` restricts them to names that are in a triple. ``after`` is the
+    relation, as the query writes it, whose object is wanted: entities that it leads to come first."""
+    vocabulary = graph.vocabulary
     if kind == "prefix":
         known = {"": "", **(prefixes or {})}
         begun = text.rstrip(":")
@@ -54,12 +66,28 @@ def completions(
     if kind == "relation":
         found = _relations(begun.casefold(), vocabulary, None if used is None else used[1])
         return [_completion("relation", name, local_name(name), prefixes) for name in found[:limit]]
+    counts = _objects(graph, after, prefixes)
     if not begun.strip():
-        return []
-    unused = 0 if used is None else int((~used[0]).sum())
-    entries = find(vocabulary, begun, limit=limit + unused)
-    shown = [entry for entry in entries if used is None or used[0][entry.entity]][:limit]
-    return [_completion("entity", entry.name, entry.label, prefixes) for entry in shown]
+        # Those that the relation leads to most often.
+        often = [] if counts is None else np.argsort(-counts, kind="stable")[:limit].tolist()
+        chosen = [entity for entity in often if counts is not None and counts[entity]]
+    else:
+        unused = 0 if used is None else int((~used[0]).sum())
+        most = limit + unused if counts is None else FITTING * limit + unused
+        chosen = [entry.entity for entry in find(vocabulary, begun, limit=most)]
+        if counts is not None:
+            chosen.sort(key=lambda entity: counts[entity] == 0)
+    shown = [entity for entity in chosen if used is None or used[0][entity]][:limit]
+    return [_completion("entity", vocabulary.entities[entity], vocabulary.label(entity), prefixes) for entity in shown]
+
+
+def _objects(graph: Graph, relation: str, prefixes: Mapping[str, str] | None) -> NDArray[np.int64] | None:
+    """(E,) how often a relation leads to each entity; None where the graph does not have the relation."""
+    for number, name in enumerate(graph.vocabulary.relations if relation else ()):
+        if relation in (short(name, prefixes), written(name)):
+            triples = graph.triples
+            return np.bincount(triples[triples[:, 1] == number, 2], minlength=graph.entity_count)
+    return None
 
 
 def _completion(
@@ -101,8 +129,9 @@ def graph_metadata(
     version: int | str | None,
     live: bool,
     used: Used | None = None,
+    shown: Sequence[out.Example] = (),
 ) -> out.GraphOut:
-    """Counts, relations with their frequencies, and example queries."""
+    """Counts, relations with their frequencies, and the example queries to show."""
     counts = np.bincount(graph.triples[:, 1], minlength=graph.relation_count)  # (R,)
     relations = [
         out.RelationOut(name=relation, label=local_name(relation), count=int(counts[number]))
@@ -115,7 +144,7 @@ def graph_metadata(
         relations=sorted(relations, key=lambda relation: -relation.count),
         triples=len(graph.triples),
         prefixes=dict(prefixes or {}),
-        examples=list(islice(_examples(graph, prefixes or {"": ""}), EXAMPLES)),
+        examples=list(shown),
         version=version,
         live=live,
     )
@@ -131,8 +160,13 @@ PAPER = (
 """Examples for graphs with the names of the paper's question."""
 
 
-def _examples(graph: Graph, prefixes: Mapping[str, str]) -> Iterator[out.Example]:
-    """Queries that this graph has answers to."""
+def examples(graph: Graph, prefixes: Mapping[str, str] | None, links: LinkProbability | None) -> list[out.Example]:
+    """Queries that this graph has answers to; the page opens with the first. With ``links``, those whose predictions
+    are most probable come first, after those of the paper."""
+    return list(islice(_examples(graph, prefixes or {"": ""}, links), EXAMPLES))
+
+
+def _examples(graph: Graph, prefixes: Mapping[str, str], links: LinkProbability | None) -> Iterator[out.Example]:
     vocabulary = graph.vocabulary
     if all(vocabulary.entities.find(name) is not None for name in ("Germany", "France", "Rhine")):
         yield from (out.Example(title=title, query=query) for title, query in PAPER)
@@ -142,15 +176,64 @@ def _examples(graph: Graph, prefixes: Mapping[str, str]) -> Iterator[out.Example
     # The most frequent (relation, object) pairs, except very frequent ones, give questions with several answers.
     pairs = Counter(map(tuple, triples[:: max(1, len(triples) // 20_000), 1:].tolist()))
     middle = [pair for pair, count in pairs.most_common(200) if count <= 50] or list(pairs)
-    by_relation: dict[int, int] = {}
+    of_relation: dict[int, list[_Link]] = {}
     for relation, entity in middle:
-        by_relation.setdefault(relation, entity)
-    for relation, entity in by_relation.items():
-        subject, link = short(vocabulary.entities[entity], prefixes), short(vocabulary.relations[relation], prefixes)
-        yield out.Example(
-            title=f"{local_name(vocabulary.relations[relation])} {vocabulary.label(entity)}",
-            query=f"SELECT ?x WHERE {{ ?x {link} {subject} }}",
-        )
+        of_relation.setdefault(relation, []).append((relation, entity))
+    asked: Iterable[tuple[_Link, int | None]] = ((several[0], None) for several in of_relation.values())
+    if links is not None:
+        rounds = zip_longest(*of_relation.values())
+        asked = _likely([pair for some in rounds for pair in some if pair is not None][:JUDGED], links)
+
+    def written_(relation: int) -> tuple[str, str]:
+        name = vocabulary.relations[relation]
+        return local_name(name).replace("_", " "), short(name, prefixes)
+
+    for (relation, entity), other in asked:
+        (title, link), name = written_(relation), short(vocabulary.entities[entity], prefixes)
+        title = f"… {title} {vocabulary.label(entity)}"
+        if other is None:
+            yield out.Example(title=title, query=f"SELECT ?x WHERE {{ ?x {link} {name} }}")
+        else:
+            more, further = written_(other)
+            query = f"SELECT ?x ?y WHERE {{\n  ?x {link} {name} .\n  ?x {further} ?y\n}}"
+            yield out.Example(title=f"{title}, and {more} what?", query=query)
+
+
+def _likely(pairs: list[_Link], links: LinkProbability) -> list[tuple[_Link, int | None]]:
+    """Questions whose five likeliest predicted rows are most probable, those first, one of each kind: who else has a
+    link; and what another relation leads to from those who have it, where most of them have that relation but some
+    lack it."""
+    import torch
+
+    count, triples = links.graph.relation_count, links.graph.triples
+    asked: list[tuple[_Link, int | None]] = []
+    heads: list[tuple[int, int, int]] = []  # number of the question, head, direction
+    for relation, entity in pairs:
+        heads.append((len(asked), entity, relation + count))
+        asked.append(((relation, entity), None))
+        subjects = triples[(triples[:, 1] == relation) & (triples[:, 2] == entity), 0]
+        uses = np.unique(triples[np.isin(triples[:, 0], subjects)][:, :2], axis=0)  # who has which relation
+        having = np.bincount(uses[:, 1], minlength=count)
+        having[(2 * having < len(subjects)) | (having == len(subjects))] = len(subjects) + 1
+        if having.min() <= len(subjects):
+            other = int(having.argmin())
+            lacking = np.setdiff1d(subjects, uses[uses[:, 1] == other, 0])[:LISTED]
+            heads += [(len(asked), head, other) for head in lacking.tolist()]
+            asked.append(((relation, entity), other))
+    question, head, direction = np.array(heads).T
+    with torch.inference_mode():  # as where questions are answered: rows are remembered from one to the other
+        found = links.to_all(torch.from_numpy(head), torch.from_numpy(direction)).numpy()
+    rows, stored = links.walks.of_heads(head, direction)
+    found[rows, stored] = -np.inf
+    likeliest = np.exp(np.sort(found, axis=1)[:, ::-1][:, :LISTED])
+    # Of a question with several heads, the best row of each.
+    likeliest[[asked[number][1] is not None for number in question], 1:] = 0.0
+    scores = np.bincount(question, likeliest.sum(axis=1), len(asked))
+    best: dict[tuple[int, int | None], tuple[_Link, int | None]] = {}
+    for number in np.argsort(-scores, kind="stable").tolist():
+        (relation, _), other = asked[number]
+        best.setdefault((relation, other), asked[number])
+    return list(best.values())
 
 
 # A query that is being typed

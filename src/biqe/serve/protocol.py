@@ -1,7 +1,8 @@
 """The SPARQL 1.1 Protocol: /sparql answers queries, and both /sparql and /update take updates.
 
 By default a plain endpoint: all of SPARQL 1.1 over stored triples. With ``mode`` both or predicted, a query of the
-subset is also answered by the model. With predict blocks in the query, the two are mixed (``federate``).
+subset is also answered by the model. With predict blocks in the query, the two are mixed (``federate``). Without a
+query or an update, the service describes itself, with the counts of its graph (VoID).
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ from biqe.query.scan import scan
 from biqe.serve import federate, query_checks, requests
 from biqe.serve.config import MODES, ServeConfig
 from biqe.serve.guard import WRITE, denied
-from biqe.serve.requests import BODY_TYPES, FORM, SparqlRequest, choose_format
+from biqe.serve.requests import BODY_TYPES, FORM, GRAPH, SparqlRequest, choose_format
 from biqe.serve.results import EXTRA, ROWS, TRIPLES, Document, is_cut, table_of
 from biqe.serve.schemas import ERRORS
-from biqe.serve.service_description import describe
 
 if TYPE_CHECKING:
     from biqe.exact.store import Cut
@@ -48,7 +48,7 @@ class Protocol:
 
     async def respond(self, request: Request) -> Response:
         """Answer a query, make an update, or describe the service if neither is sent."""
-        deadline = time.monotonic() + self.config.limits.seconds
+        deadline = time.monotonic() + self.engine.config.seconds
         asked = requests.read_request(
             request.method,
             request.scope["query_string"],
@@ -65,7 +65,7 @@ class Protocol:
             return Response(body, media_type=TRIPLES[form])
         if asked.kind == requests.UPDATE:
             self.refuse_changes(request)
-            receipt = await self.engine.update(asked.text, deadline=self.config.limits.seconds)
+            receipt = await self.engine.update(asked.text)
             return Response(orjson.dumps(asdict(receipt)), media_type="application/json")
         offered = TRIPLES if query_checks.form_of(asked.text) in GRAPH_FORMS else ROWS
         form = choose_format(request.headers.get("accept"), offered, asked.form)
@@ -118,14 +118,14 @@ class Protocol:
             cuts += taken
             notes |= {note: None} if note else {}
         options |= {"cuts": cuts} if cuts else {}
-        found = await self.engine.exact(asked.text, max_rows=limits.rows, deadline=_left(deadline), **options)
+        found = await self.engine.exact(asked.text, max_rows=limits.rows, seconds=_left(deadline), **options)
         return found, "; ".join(notes)
 
     async def _predicted(self, asked: SparqlRequest, deadline: float) -> ResultTable:
         """Known and predicted rows."""
         query_checks.refuse_long_question(asked.text)
         options = {"links": "missing" in asked.extra, **asked.options}  # no other column needs single links
-        answers = await self.engine.ask(asked.text, mode=asked.mode, deadline=_left(deadline), **options)
+        answers = await self.engine.ask(asked.text, mode=asked.mode, seconds=_left(deadline), **options)
         return await _in_thread(answers, lambda: table_of(answers, asked.extra).cut(self.config.limits.rows))
 
     async def _block(self, block: federate.PredictBlock, deadline: float) -> tuple[list[Cut], str]:
@@ -133,7 +133,7 @@ class Protocol:
         try:
             query_checks.refuse_long_question(block.question)
             options = requests.check_options(dict(block.options), self.config)
-            answers = await self.engine.ask(block.question, deadline=_left(deadline), links=False, **options)
+            answers = await self.engine.ask(block.question, seconds=_left(deadline), links=False, **options)
             if is_cut(answers) or len(answers) > self.config.limits.rows:
                 raise RequestRefused(
                     f"a predict block has more than {self.config.limits.rows:,} rows, too many to join",
@@ -237,3 +237,47 @@ def _body(*fields: str) -> dict[str, Any]:
     form = {"type": "object", "properties": {name: {"type": "string"} for name in fields}}
     bodies = {media_type: _TEXT for media_type, kind in BODY_TYPES.items() if kind in fields}
     return {"required": True, "content": {FORM: {"schema": form}, **bodies}}
+
+
+# The service description
+
+SD = "http://www.w3.org/ns/sparql-service-description#"
+VOID = "http://rdfs.org/ns/void#"
+FORMATS = "http://www.w3.org/ns/formats/"
+RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+RESULT_FORMATS = (
+    *(f"SPARQL_Results_{name}" for name in ("JSON", "XML", "CSV", "TSV")),
+    *("Turtle", "N-Triples", "RDF_XML", "JSON-LD"),
+)
+_RDF = {"turtle": "TURTLE", "nt": "N_TRIPLES", "rdf": "RDF_XML", "jsonld": "JSON_LD"}
+
+
+def describe(engine: Engine, config: ServeConfig, endpoint: str, form: str) -> bytes:
+    """The description of the service at ``endpoint``, in one of the formats TRIPLES of ``results``."""
+    from pyoxigraph import BlankNode, Literal, NamedNode, RdfFormat, Triple, serialize
+
+    service, dataset, graph = BlankNode("service"), BlankNode("dataset"), NamedNode(GRAPH)
+    triples: list[Any] = []
+
+    def add(subject: Any, predicate: str, value: Any) -> None:
+        triples.append(Triple(subject, NamedNode(predicate), value))
+
+    add(service, RDF_TYPE, NamedNode(SD + "Service"))
+    add(service, SD + "endpoint", NamedNode(endpoint))
+    add(service, SD + "supportedLanguage", NamedNode(SD + "SPARQL11Query"))
+    if not config.read_only and engine.live is not None:
+        add(service, SD + "supportedLanguage", NamedNode(SD + "SPARQL11Update"))
+    for name in RESULT_FORMATS:
+        add(service, SD + "resultFormat", NamedNode(FORMATS + name))
+    if engine.kb.model_folder is not None:
+        add(service, SD + "feature", NamedNode(federate.PREDICT))
+    add(service, SD + "defaultDataset", dataset)
+    add(dataset, RDF_TYPE, NamedNode(SD + "Dataset"))
+    add(dataset, SD + "defaultGraph", graph)
+    add(graph, RDF_TYPE, NamedNode(SD + "Graph"))
+    now, used, _ = engine.graph
+    entities, relations = (now.entity_count, now.relation_count) if used is None else (int(part.sum()) for part in used)
+    for name, count in (("triples", len(now.triples)), ("entities", entities), ("properties", relations)):
+        add(graph, VOID + name, Literal(count))
+    chosen = getattr(RdfFormat, _RDF[form])
+    return serialize(triples, format=chosen, prefixes={"sd": SD, "void": VOID, "format": FORMATS}) or b""

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from biqe.errors import RequestRefused
-from biqe.query.ast import is_absolute
-from biqe.query.scan import Scan, Word, scan
-from biqe.query.subset import MAX_WORDS, shown, syntax_error
+from biqe.query.question import is_absolute
+from biqe.query.scan import MAX_WORDS, Scan, Word, scan
+from biqe.query.subset import shown
 from biqe.serve.config import Limits
 
 CHANGES = frozenset("INSERT DELETE LOAD CLEAR DROP CREATE ADD MOVE COPY WITH".split())
@@ -149,8 +149,7 @@ def refuse_undeclared(scanned: Scan, prefixes: Mapping[str, str] | None) -> None
         if at and scanned.words[at - 1].text.upper() == "PREFIX":
             declared.add(prefix)
             continue
-        raise syntax_error(
-            scanned,
+        raise scanned.error(
             word.start,
             f"prefix {shown(prefix + colon)} is not declared",
             hint=f"declared are {', '.join(f'{name}:' for name in sorted(declared))}; add PREFIX {prefix}: <...>",
@@ -162,8 +161,7 @@ def refuse_update_as_query(text: str) -> None:
     scanned = scan(text)
     for word in scanned.words[Prologue.of(scanned.words).end :][:1]:
         if word.kind == "keyword" and word.text.upper() in CHANGES:
-            raise syntax_error(
-                scanned,
+            raise scanned.error(
                 word.start,
                 f"{word.text.upper()} is an update, not a query",
                 hint="send it by POST to /update, as the field 'update' of a form",

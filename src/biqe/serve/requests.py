@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
-from biqe.answer.config import AskConfig
 from biqe.errors import RequestRefused
+from biqe.predict.config import AskConfig
 from biqe.serve.config import MODES, ServeConfig
 from biqe.serve.results import EXTRA
 

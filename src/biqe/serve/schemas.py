@@ -43,6 +43,10 @@ class ExplainIn(QuestionIn):
     """A query and the row of its answer to explain."""
 
     row: int = Field(ge=0, le=10_000_000, description="Index of the row, as returned by ask.", examples=[0])
+    views: list[Literal["witness", "attention", "counterfactual"]] = Field(
+        ["witness"], min_length=1, max_length=3, description="Parts to return beside the reasons."
+    )
+    svg: bool = Field(False, description="Whether to draw the explanation.")
 
 
 class Column(BaseModel):
@@ -67,6 +71,7 @@ class MissingLink(BaseModel):
     subject: str
     predicate: str
     object: str
+    labels: list[str] = Field(description="Subject, predicate and object as text to show.")
     probability: float | None
 
 
@@ -177,18 +182,67 @@ class Counterfactual(BaseModel):
     reason: str
 
 
+class RuleReason(BaseModel):
+    """A rule that speaks for a link."""
+
+    text: str
+    hits: int = Field(description="Pairs of entities that such paths join and that have the link.")
+    pairs: int = Field(description="Pairs of entities that such paths join.")
+    through: list[str] = Field(description="Entities in the middle of the paths.")
+
+
+class KindReason(BaseModel):
+    """How one end of a link fits its relation."""
+
+    text: str
+    speaks_for: bool
+
+
+class Rival(BaseModel):
+    """Another entity for one end of a link."""
+
+    entity: str
+    probability: float
+    is_stored: bool
+
+
+class Place(BaseModel):
+    """One end of a link, and who else might stand there."""
+
+    pattern: str
+    entity: str
+    rank: int = Field(description="Among the entities that are not stored there, by probability.")
+    of: int
+    stored: int
+    rivals: list[Rival]
+    embedding_rank: int | None
+
+
+class Reason(BaseModel):
+    """What speaks for one missing link and against it."""
+
+    link: str
+    probability: float | None
+    sentence: str
+    rules: list[RuleReason]
+    kinds: list[KindReason]
+    places: list[Place]
+
+
 class ExplainOut(BaseModel):
     """Why a row is an answer."""
 
     status: Literal["known", "predicted"]
     probability: float | None
     model: str | None
+    sentence: str = Field(description="Why, in one sentence.")
+    reasons: list[Reason] = Field(description="One for each missing link.")
     witness: WitnessOut | None
     attention: AttentionOut | None
     counterfactual: list[Counterfactual]
     skipped: dict[str, str] = Field(description="For each part that is not available, why.")
     text: str
-    svg: str
+    svg: str | None
 
 
 class Completion(BaseModel):
@@ -254,21 +308,6 @@ class FaultOut(BaseModel):
     """The body of every error response."""
 
     error: Fault
-
-
-class ReceiptOut(BaseModel):
-    """What an update changed. It is on disk before this is sent."""
-
-    version: int = Field(description="Number of updates since the graph was first served.")
-    inserted: int
-    deleted: int
-    unchanged: int
-    new_entities: int
-    new_relations: int
-    literals: int = Field(description="Inserted statements with literals as objects: SPARQL sees them, models do not.")
-    left_out: int
-    named_graph: int
-    seconds: float
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {

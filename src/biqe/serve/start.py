@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biqe.errors import InvalidOption, RunFailed, VocabularyMismatch
-from biqe.serve.config import ServeConfig
+from biqe.graph.whole_folder import temporary_folder
+from biqe.serve.config import SHARED_METRICS, ServeConfig
 
 if TYPE_CHECKING:
     from biqe.knowledge_base import KnowledgeBase
-    from biqe.serve.engine import EngineConfig
     from biqe.serve.http_protocol import Connections
     from biqe.serve.live import LiveGraph
 
-SHARED = "PROMETHEUS_MULTIPROC_DIR"
 FILES = 16_384
 """Files and connections that a worker may have open."""
 NEEDS = ("fastapi", "orjson", "prometheus_client", "structlog", "uvicorn")
@@ -111,7 +108,6 @@ def allow_many_files() -> None:
 def serve(
     kb: KnowledgeBase,
     config: ServeConfig,
-    engine_config: EngineConfig,
     open_changes: Callable[[], LiveGraph | None] = lambda: None,
     *,
     announce: Callable[[str, LiveGraph | None], None] = lambda address, live: None,
@@ -134,7 +130,7 @@ def serve(
         live = open_changes()
         preload(kb, live)
         connections = Connections(config.workers)
-        service = service_of(kb, live, engine_config.memory)
+        service = service_of(kb, live, config.engine.memory)
 
         def keep_exact_store() -> None:
             if not service.is_alive:
@@ -145,15 +141,15 @@ def serve(
             log.info(event, **facts)
             if event == "worker ended":
                 connections[facts["worker"]] = AWAY
-                if os.environ.get(SHARED):
+                if os.environ.get(SHARED_METRICS):
                     from prometheus_client import multiprocess
 
                     multiprocess.mark_process_dead(facts["process"])  # type: ignore[no-untyped-call]
 
         supervisor = Supervisor(
-            work=lambda number: _work(kb, config, engine_config, live, service.address, socket, connections, number),
+            work=lambda number: _work(kb, config, live, service.address, socket, connections, number),
             count=config.workers,
-            stop_seconds=engine_config.stop_seconds + 5,
+            stop_seconds=config.engine.stop_seconds + 5,
             watch=keep_exact_store,
             tell=tell,
         )
@@ -174,7 +170,6 @@ def _address(host: str, port: int) -> str:
 def _work(
     kb: KnowledgeBase,
     config: ServeConfig,
-    engine_config: EngineConfig,
     live: LiveGraph | None,
     exact: str,
     socket: Any,
@@ -192,7 +187,7 @@ def _work(
     if kb.model_folder is not None:
         share_machine(config.workers)
     forward(log)
-    engine = Engine(kb, engine_config, live, exact=exact)
+    engine = Engine(kb, config.engine, live, exact=exact)
 
     def tidy() -> None:
         engine.tidy()
@@ -208,7 +203,7 @@ def _work(
         tidy=tidy,
         # Above our own limit, so that headers a little too long get our error rather than the web server's.
         h11_max_incomplete_event_size=4 * config.limits.header,
-        timeout_graceful_shutdown=int(engine_config.stop_seconds),
+        timeout_graceful_shutdown=int(config.engine.stop_seconds),
         server_header=False,
         proxy_headers=False,
         lifespan="on",
@@ -232,13 +227,12 @@ def _exit_on_sigterm() -> Iterator[None]:
 @contextmanager
 def _shared_metrics(workers: int) -> Iterator[None]:
     """A temporary folder in which several workers add up their metrics."""
-    if workers == 1 or os.environ.get(SHARED):
+    if workers == 1 or os.environ.get(SHARED_METRICS):
         yield
         return
-    folder = tempfile.mkdtemp(prefix="biqe-metrics-")
-    os.environ[SHARED] = folder
-    try:
-        yield
-    finally:
-        os.environ.pop(SHARED, None)
-        shutil.rmtree(folder, ignore_errors=True)
+    with temporary_folder("biqe-metrics-") as folder:
+        os.environ[SHARED_METRICS] = str(folder)
+        try:
+            yield
+        finally:
+            os.environ.pop(SHARED_METRICS, None)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from biqe.answer.answers import Answers
+from biqe.answer.answers import Answers, Link, Row
 from biqe.answer.result import is_blank, value_of
-from biqe.answer.terms import TermTable
+from biqe.answer.terms import TermRow, TermTable
 from biqe.exact.store import Term, iri_of
+from biqe.explain.words import short
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.ast import written
+from biqe.query.question import written
 from biqe.serve import schemas as out
 from biqe.serve.results import is_cut
 
@@ -24,68 +25,67 @@ if TYPE_CHECKING:
 def answer(found: Answers | TermTable, vocabulary: Vocabulary, limit: int, offset: int, rows: int) -> out.AskOut:
     """A page of the answers; ``rows`` are the most that an answer may have."""
     total = min(len(found), rows)
-    page = found[offset : min(offset + limit, total)] if offset < total else []
-    if isinstance(found, Answers):
-        return _of_entities(found, page, total)
-    return _of_terms(found, page, total, vocabulary)
-
-
-def _of_entities(found: Answers, page: list[Any], total: int) -> out.AskOut:
+    page: Sequence[Any] = found[offset : min(offset + limit, total)] if offset < total else []
     notes = [found.note] if found.note else []
-    if found.model is None and found.config.mode == "both" and not notes:
-        notes.append("There is no model here, so nothing was predicted.")
-    vocabulary = found.graph.vocabulary
+    form: Any
+    if isinstance(found, Answers):
+        vocabulary = found.graph.vocabulary
+        shown = [
+            _row(row, [entity_value(id_, vocabulary) for id_ in row.ids], row.missing, _labels(found, row))
+            for row in page
+        ]
+        form, holds = ("ask", found.holds) if found.form == "ASK" else ("select", None)
+        if found.model is None and found.config.mode == "both" and not notes:
+            notes.append("There is no model here, so nothing was predicted.")
+    else:
+        shown = [_row(row, [term_value(term, vocabulary) for term in row.terms.values()]) for row in page]
+        form = "ask" if found.holds is not None else "count" if found.model is not None else "values"
+        holds = found.holds
     return out.AskOut(
-        columns=[out.Column(name=name, target=True) for name in found.variables],
-        rows=[_row(found, row, vocabulary) for row in page],
+        columns=[out.Column(name=name, target=isinstance(found, Answers)) for name in found.variables],
+        rows=shown,
         total=total,
         known=found.known_count,
-        predicted=found.predicted_count,
-        holds=found.holds if found.form == "ASK" else None,
+        predicted=len(found) - found.known_count,
+        holds=holds,
         model=found.model,
         why=found.why,
         seconds=found.seconds,
         notes=notes,
-        form="ask" if found.form == "ASK" else "select",
-        truncated=is_cut(found) or total < len(found),
-    )
-
-
-def _row(found: Answers, row: Any, vocabulary: Vocabulary) -> out.Row:
-    missing = [
-        out.MissingLink(subject=link.subject, predicate=link.relation, object=link.object, probability=link.probability)
-        for link in row.missing
-    ]
-    values = [entity_value(id_, vocabulary) for id_ in row.ids]
-    return out.Row(values=values, probability=row.probability, status=row.status, missing=missing, index=row.number)
-
-
-def _of_terms(found: TermTable, page: list[Any], total: int, vocabulary: Vocabulary) -> out.AskOut:
-    known = sum(status == "known" for status in found.statuses)
-    form: Any = "ask" if found.holds is not None else "count" if found.model is not None else "values"
-    return out.AskOut(
-        columns=[out.Column(name=name, target=False) for name in found.variables],
-        rows=[
-            out.Row(
-                values=[term_value(term, vocabulary) for term in row.terms.values()],
-                probability=row.probability,
-                status=row.status,
-                missing=[],
-                index=row.number,
-            )
-            for row in page
-        ],
-        total=total,
-        known=known,
-        predicted=len(found) - known,
-        holds=found.holds,
-        model=found.model,
-        why=found.why,
-        seconds=found.seconds,
-        notes=[found.note] if found.note else [],
         form=form,
         truncated=is_cut(found) or total < len(found),
     )
+
+
+def _row(
+    row: Row | TermRow, values: list[out.Value], missing: Sequence[Link] = (), labels: Sequence[list[str]] = ()
+) -> out.Row:
+    links = [
+        out.MissingLink(
+            subject=link.subject,
+            predicate=link.relation,
+            object=link.object,
+            labels=named,
+            probability=link.probability,
+        )
+        for link, named in zip(missing, labels, strict=True)
+    ]
+    return out.Row(
+        values=values,
+        probability=row.probability,
+        status=row.status,  # type: ignore[arg-type]  # known or predicted
+        missing=links,
+        index=row.number,
+    )
+
+
+def _labels(found: Answers, row: Row) -> list[list[str]]:
+    """Subject, relation and object of each missing link of a row, as people read them."""
+    ids = row.evidence.missing if row.missing and row.evidence is not None else ()
+    return [
+        [found.label(of.subject, row), short(link.relation), found.label(of.object, row)]
+        for link, of in zip(row.missing, ids, strict=True)
+    ]
 
 
 def entity_value(entity: int, vocabulary: Vocabulary) -> out.Value:
@@ -116,8 +116,9 @@ def term_value(term: Term | None, vocabulary: Vocabulary) -> out.Value:
 NOT_ASKED = "mode known asks no model; ask in mode both for this."
 
 
-def explained(found: Explanation, *, is_unasked: bool = False) -> out.ExplainOut:
-    """An explanation, with the drawing of its witness. ``is_unasked``: there is a model, and the client wanted none."""
+def explained(found: Explanation, *, is_unasked: bool = False, svg: bool = False) -> out.ExplainOut:
+    """An explanation, with the drawing of its witness; and its picture, if ``svg`` says so. ``is_unasked``: there is a
+    model, and the client wanted none."""
     if is_unasked and found.model is None:
         found = replace(found, skipped=dict.fromkeys(found.skipped, NOT_ASKED))
     told = found.to_json()
@@ -145,12 +146,14 @@ def explained(found: Explanation, *, is_unasked: bool = False) -> out.ExplainOut
         status=told["status"],
         probability=told["probability"],
         model=told["model"],
+        sentence=told["sentence"],
+        reasons=told["reasons"],
         witness=witness,
         attention=attention,
         counterfactual=list(_changes(told)),
         skipped=told["skipped"],
         text=found.to_text(),
-        svg=found.to_svg(),
+        svg=found.to_svg() if svg else None,
     )
 
 

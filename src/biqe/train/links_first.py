@@ -16,27 +16,37 @@ from biqe.train.config import TrainConfig
 from biqe.train.loop import Listener
 from biqe.train.ranks import Ranks
 
+VALIDATIONS, PATIENCE = 10, 2
 PREDICTOR = "cqd"
 """The model whose link predictor is trained."""
-SHARE, FEWEST_MINUTES, MOST_MINUTES = 1 / 6, 2.0, 20.0
-"""Share of the run that the predictor gets by default, and the least and most of it in minutes. In a short run links
-are what can be learnt, so they get up to half of it."""
+SHARE, ALL_SHARED, MOST_MINUTES = 0.4, 5.0, 60.0
+"""Share of the run that the predictor gets by default, and the most of it in minutes. In a run of a few minutes links
+are what can be learnt, so they get half of it."""
+RANKS = ((2_000, 64), (10_000, 128))
+"""Rank of the link predictor of a graph with fewer entities than that: a small one is learnt by heart otherwise."""
+RANK, RANK_OF_LONG_RUNS, LONG = 200, 256, 15.0
+"""Of larger graphs; the second from so many minutes on. In a short run steps matter more than rank."""
 
 
 def default_minutes(minutes: float) -> float:
     """Minutes that train a link predictor, in a run of ``minutes``, where the user gives none.
 
     >>> default_minutes(60.0), default_minutes(600.0), default_minutes(3.0)
-    (10.0, 20.0, 1.5)
-    >>> round(60 * default_minutes(0.5)), round(60 * default_minutes(0.1))
-    (15, 3)
+    (24.0, 60.0, 1.5)
     """
-    return min(max(minutes * SHARE, FEWEST_MINUTES), MOST_MINUTES, minutes / 2)
+    return min(minutes * (0.5 if minutes < ALL_SHARED else SHARE), MOST_MINUTES)
 
 
-def rank_for(entities: int) -> int:
-    """Rank of the link predictor of a graph with so many entities: a small graph is learnt by heart at a high one."""
-    return 64 if entities < 2_000 else 100 if entities < 10_000 else 200
+def rank_for(entities: int, minutes: float) -> int:
+    """Rank of the link predictor of a graph with so many entities, trained for ``minutes``.
+
+    >>> rank_for(135, 1.5), rank_for(5_000, 4.0), rank_for(14_541, 4.0), rank_for(14_541, 24.0)
+    (64, 128, 200, 256)
+    """
+    for most, rank in RANKS:
+        if entities < most:
+            return rank
+    return RANK if minutes < LONG else RANK_OF_LONG_RUNS
 
 
 def starts_from_links(model: str) -> bool:
@@ -44,9 +54,11 @@ def starts_from_links(model: str) -> bool:
     return issubclass(_catalogue.class_of(model), StartsFromLinks)
 
 
-def options(model: str, given: Mapping[str, Any], sizes: tuple[int, int], begun: bool, ranks: Ranks) -> dict[str, Any]:
-    """Options of a ``model`` that will begin with a link predictor, those that were ``given`` among them; refused where
-    it cannot. ``begun``: whether it begins with another model's weights already."""
+def options(
+    model: str, given: Mapping[str, Any], entities: int, minutes: float, begun: bool, ranks: Ranks
+) -> dict[str, Any]:
+    """Options of a ``model`` that will begin with a link predictor trained for ``minutes``, those that were ``given``
+    among them; refused where it cannot. ``begun``: whether it begins with another model's weights already."""
     kind = _catalogue.class_of(model)
     if not issubclass(kind, StartsFromLinks):
         raise InvalidOption(
@@ -59,13 +71,15 @@ def options(model: str, given: Mapping[str, Any], sizes: tuple[int, int], begun:
             "--links-minutes is for one process",
             hint="train the link predictor first, biqe train GRAPH --model cqd --out LINKS; then --start-from LINKS",
         )
-    return {"rank": rank_for(sizes[0]), **given}
+    return {"rank": rank_for(entities, minutes), **given}
 
 
 def settings(config: TrainConfig) -> dict[str, Any]:
-    """Training settings of the link predictor of a run with ``config``. It is validated once, at its end."""
+    """Training settings of the link predictor of a run with ``config``. It stops where single links are no longer
+    predicted better."""
     shared = ("clock", "seed", "threads", "validation_queries", "checkpoint_minutes")
-    return {"minutes": config.links_minutes, "validations": 1} | {name: getattr(config, name) for name in shared}
+    own = {"minutes": config.links_minutes, "validations": VALIDATIONS, "patience": PATIENCE}
+    return own | {name: getattr(config, name) for name in shared}
 
 
 class Part:

@@ -28,6 +28,9 @@ from biqe.train.processes import Processes
 from biqe.train.run import Run
 from biqe.train.stream import Epoch, Stream
 
+WARMUP_SHARE = 0.1
+"""Warm-up takes no more than this share of a run."""
+
 
 class Listener(Protocol):
     """Shows a run while it goes on."""
@@ -124,7 +127,7 @@ def take_step(
     fraction: float,
 ) -> float:
     """Step number ``step``, when ``fraction`` of the run is done; its loss."""
-    warmed_up = min(1.0, (step + 1) / max(1, config.warmup_steps))
+    warmed_up = min(1.0, max((step + 1) / max(1, config.warmup_steps), fraction / WARMUP_SHARE))
     rate = config.learning_rate * warmed_up * (1.0 - fraction)
     for group in optimizer.param_groups:
         group["lr"] = rate

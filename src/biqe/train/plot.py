@@ -1,11 +1,12 @@
-"""The curves of a run: training loss above, validation below, over the minutes used."""
+"""The pictures of a run: its curves, and whether its probabilities mean what they say."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from biqe.evaluate import pictures
-from biqe.evaluate.pictures import BLUE, SOFT, printable
+from biqe.evaluate.pictures import BLUE, ORANGE, PLAIN, SOFT, printable
+from biqe.links.knowledge import Record
 from biqe.models.store import write_whole
 from biqe.train.run import Run
 
@@ -18,6 +19,40 @@ def draw(run: Run) -> None:
     if pictures.installed():
         data = pictures.render(lambda: curves(run), "svg", f"training curves of {run.folder.resolve().name}")
         write_whole(run.folder / "run.svg", data.decode())
+
+
+def draw_probabilities(run: Run, record: Record) -> None:
+    """Write RUN/probabilities.svg, a reliability diagram of held-out facts; nothing where there are no probabilities or
+    pictures cannot be drawn."""
+    if record.calibrated and pictures.installed():
+        data = pictures.render(lambda: diagram(record), "svg", f"probabilities of {run.folder.resolve().name}")
+        write_whole(run.folder / "probabilities.svg", data.decode())
+
+
+def diagram(record: Record) -> Figure:
+    """Bars are the share of links that are true, lines the mean probability; where both are level, probabilities mean
+    what they say. Below, how many links each bin has."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.2, 4.6), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [4, 1]})
+    width = 1 / len(record.bins)
+    above.plot([0, 1], [0, 1], color=SOFT, linewidth=0.8, linestyle=(0, (4, 4)), label="perfect")
+    some = [(number * width, *each) for number, each in enumerate(record.bins) if each[0]]
+    edges, counts, said, true = zip(*some, strict=True)
+    above.bar(edges, true, width, align="edge", color=BLUE, label="share true")
+    above.hlines(said, edges, [edge + width for edge in edges], color=ORANGE, linewidth=2, label="mean probability")
+    above.set(xlim=(0, 1), ylim=(0, 1), ylabel="share of true links")
+    above.grid(axis="y")
+    above.set_title(f"links of held-out questions\nexpected calibration error {record.error:.3f}", fontsize=9)
+    above.legend(loc="upper left", fontsize=8)
+    below.bar(edges, counts, width, align="edge", color=PLAIN, edgecolor=SOFT, linewidth=0.5)
+    below.set_yscale("symlog", linthresh=1)
+    below.set_yticks([10**power for power in (0, 2, 4, 6) if 10**power <= 10 * max(counts)])
+    below.yaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")
+    below.minorticks_off()
+    below.set(xlabel="probability", ylabel="links")
+    return figure
 
 
 def curves(run: Run) -> Figure:

@@ -11,8 +11,7 @@ from biqe.benchmarks.shaped import ShapedQueries
 from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import Graph
 from biqe.models._contract import TRAINING
-from biqe.query.bound import HIDDEN, TARGET
-from biqe.query.queryset import KINDS, ROLES, AnswerSets, QuerySet
+from biqe.query.bound import HIDDEN, KINDS, ROLES, TARGET, AnswerSets, QuerySet
 
 BLOCK = 256
 """Triples that ``some_triples`` takes together."""

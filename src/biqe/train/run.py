@@ -6,9 +6,11 @@
     model/          the best model so far, as a model folder
     reports/        what `biqe evaluate` found
     run.svg         the run drawn
+    probabilities.svg   how far its probabilities of links can be trusted
     held_out.npy    facts that are held out of training to validate on, where the graph has too few
     graph/          a copy of a live graph, as it was when the run began
     links/          the run of the link predictor that this one began with, if it trained its own
+    queries/        the set that a preset trains on, where the user gave none
 
 A lock keeps two processes from training in one folder.
 """
@@ -30,7 +32,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from biqe.errors import RunFailed, UnreadableFile
+from biqe import atlas
+from biqe.errors import RunFailed, UnreadableFile, VocabularyMismatch
+from biqe.graph import folder as graph_folder
+from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import Triples
 from biqe.models.store import write_whole
 from biqe.train import held_out as held_out_file
@@ -40,6 +45,8 @@ FORMAT = "biqe-run"
 VERSION = 1
 GRAPH = "graph"
 """Folder of a run with a copy of its graph, if that is a live graph, which goes on changing."""
+QUERIES = "queries"
+"""Folder of a run with the set that was mined for it."""
 
 
 class Run:
@@ -81,14 +88,16 @@ class Run:
         start_from: str | None = None,
         continues: str | None = None,
         job: str | None = None,
+        preset: str | None = None,
     ) -> Run:
-        """A new run in ``folder``, which must be empty, but may hold the run's graph. ``held_out`` are the triples to
-        validate on; ``job`` is the torchrun job that started the run."""
+        """A new run in ``folder``, which must be empty, but may hold the run's graph and queries. ``held_out`` are the
+        triples to validate on; ``job`` is the torchrun job that started the run."""
         path = Path(folder)
         check_free(path)
         record = {
             "format": FORMAT,
             "version": VERSION,
+            "preset": preset,
             "model": model,
             "model_config": model_config,
             "train": asdict(train),
@@ -132,6 +141,24 @@ class Run:
         if missing:
             raise UnreadableFile(f"{path} lacks {', '.join(sorted(missing))}")
         return cls(folder, record)
+
+    def graph(self, at: str | None = None) -> tuple[Path, Splits]:
+        """Where the run's graph lies, and its splits as the folder has them; ``at`` is another place for it.
+        VocabularyMismatch if it is not the graph that the run began with."""
+        recorded = self.record["graph"]
+        place, splits = open_graph(at or ("atlas" if recorded.get("name") == "atlas" else recorded["path"]))
+        if splits.fingerprint != recorded["fingerprint"]:
+            raise VocabularyMismatch(
+                f"the graph at {place} is not the one that {self.folder} was trained on "
+                f"(fingerprints {splits.fingerprint} and {recorded['fingerprint']})",
+                hint="a run belongs to the graph it began with; start a new run for a changed graph",
+            )
+        return place, splits
+
+    def splits(self, whole: Splits) -> Splits:
+        """``whole`` with the facts that the run holds out moved from train to valid."""
+        held = self.record.get("held_out")
+        return whole if held is None else held_out_file.load(self.folder, whole, held)
 
     def discard(self) -> None:
         """Remove a run that was refused before it trained anything, so that the same command can be given again."""
@@ -184,9 +211,16 @@ class Run:
         return events
 
 
+def open_graph(name: str) -> tuple[Path, Splits]:
+    """The folder of a graph, and its splits; ``atlas`` is the embedded one."""
+    place = atlas.path() if name == "atlas" else Path(name)
+    return place.resolve(), graph_folder.load(place)
+
+
 def check_free(folder: Path) -> None:
-    """RunFailed unless a new run may be made in ``folder``, which may hold a graph for it."""
-    if folder.exists() and (not folder.is_dir() or any(entry.name != GRAPH for entry in folder.iterdir())):
+    """RunFailed unless a new run may be made in ``folder``, which may hold a graph and queries for it."""
+    ours = GRAPH, QUERIES
+    if folder.exists() and (not folder.is_dir() or any(entry.name not in ours for entry in folder.iterdir())):
         hint = f"continue it with: biqe train --resume {folder}" if is_run_folder(folder) else "choose another --out"
         raise RunFailed(f"{folder} exists and is not empty; nothing was overwritten", hint=hint)
 

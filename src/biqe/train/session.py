@@ -13,23 +13,21 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from biqe import atlas
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import BiqeError, EmptyResult, InvalidOption, RunFailed, VocabularyMismatch
 from biqe.evaluate.machine import allocator
-from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.models import _catalogue, store
 from biqe.models._contract import QueryModel, StartsFromLinks, has_entity_table, use_graph
 from biqe.models._entity_loss import sample_entities
-from biqe.models._warm_start import take_over
-from biqe.query.queryset import QuerySet
+from biqe.models._grown_graph import take_over
+from biqe.query.bound import QuerySet
 from biqe.train import checkpoint, held_out, links_first
 from biqe.train.config import TrainConfig
 from biqe.train.loop import Listener, Result, train
@@ -37,13 +35,16 @@ from biqe.train.memory import keep_freed_memory
 from biqe.train.plot import draw
 from biqe.train.processes import processes_of
 from biqe.train.ranks import Ranks, job, joined, restarted
-from biqe.train.run import Run, is_run_folder, source_fingerprint, versions
+from biqe.train.run import Run, is_run_folder, open_graph, source_fingerprint, versions
 from biqe.train.stream import Stream
-from biqe.train.training_data import TrainingData, Validation, open_training_data, validation
+from biqe.train.training_data import TrainingData, Validation, open_recorded_data, open_training_data, validation
 from biqe.train.weigh_links import weigh_links
 
 SAMPLED_FROM = 100_000
 """Number of entities from which softmax=auto samples."""
+
+LITTLE = 200
+"""Training triples below which the user is told not to expect much."""
 
 Note = Callable[[str], None]
 """Called with a sentence that the user should read before training begins."""
@@ -63,9 +64,6 @@ def settings_of(origin: str | os.PathLike[str], **options: Any) -> tuple[str, di
         of_one_run = ("minutes", "links_minutes", "epochs", "seed", "online", "threads", "shard_entities")
         own = {name: value for name, value in Run.open(origin).record["train"].items() if name not in of_one_run}
     return manifest["model"], dict(manifest["config"]), settings(manifest["model"], **{**own, **options})
-
-
-_OF_ONE_RUN = ("minutes", "links_minutes", "epochs", "seed", "online", "threads", "shard_entities")
 
 
 DEFAULT_MODEL, WITHOUT_LINKS = "hybrid", "biqe"
@@ -126,6 +124,7 @@ def start(
     model_options: Mapping[str, Any] | None = None,
     start_from: str | os.PathLike[str] | None = None,
     continues: str | os.PathLike[str] | None = None,
+    preset: str | None = None,
     listener: Listener,
     note: Note = lambda text: None,
 ) -> Result:
@@ -133,16 +132,16 @@ def start(
 
     ``query_set`` is the folder of a mined set or the name of a benchmark, whose files lie in ``data``. ``start_from``
     is a run or model folder of a link predictor on the same graph, whose embeddings the model begins with.
-    ``continues`` is a run or model folder whose weights the model begins with; its graph may have been smaller. A run
-    that is refused leaves nothing behind.
+    ``continues`` is a run or model folder whose weights the model begins with; its graph may have been smaller.
+    ``preset`` is the name of the settings, which is recorded. A run that is refused leaves nothing behind.
     """
 
     def prepare() -> _Prepared:
         place, whole = open_graph(graph)
         options = dict(model_options or {})
         if train_config.links_minutes:
-            sizes = len(whole.vocabulary.entities), len(whole.vocabulary.relations)
-            options = links_first.options(model, options, sizes, (start_from or continues) is not None, ranks)
+            entities, begun = len(whole.vocabulary.entities), (start_from or continues) is not None
+            options = links_first.options(model, options, entities, train_config.links_minutes, begun, ranks)
         torch.manual_seed(train_config.seed)
         fresh = _build(model, options, whole, start_from, continues)
         opened = None if query_set is None else open_training_data(query_set, whole, data)
@@ -153,7 +152,9 @@ def start(
             )
         # The queries of a set were made from all training triples, so none of these can be held out.
         splits = held_out.held_out(whole, train_config.seed) if opened is None else whole
-        return _Prepared(graph, place, whole, splits, fresh, opened, _validation(splits, opened, train_config, ranks))
+        return _Prepared(
+            graph, place, whole, splits, fresh, opened, _validation(splits, opened, train_config, fresh, ranks)
+        )
 
     with joined(train_config.rank_timeout) as ranks, ExitStack() as locks:
         _set_threads(train_config, ranks)
@@ -177,6 +178,7 @@ def start(
                 start_from=None if start_from is None else str(Path(start_from).resolve()),
                 continues=None if continues is None else str(Path(continues).resolve()),
                 job=job(),
+                preset=preset,
             )
             locks.enter_context(run.locked())
             return run.record
@@ -217,27 +219,10 @@ def resume(
 
 def _prepare_again(run: Run, graph: str | None, newest: Path | None, ranks: Ranks) -> _Prepared:
     """Open what the run began with, and check that it is still the same. ``newest`` is its newest checkpoint."""
-    config, recorded, query_set = run.train_config, run.record["graph"], run.record.get("set")
-    where = graph or ("atlas" if recorded.get("name") == "atlas" else recorded["path"])
-    place, whole = open_graph(where)
-    if whole.fingerprint != recorded["fingerprint"]:
-        raise VocabularyMismatch(
-            f"the graph at {place} is not the one that {run.folder} was trained on "
-            f"(fingerprints {whole.fingerprint} and {recorded['fingerprint']})",
-            hint="a run is resumed on the graph it began with; start a new run for a changed graph",
-        )
-    data = None
-    if query_set is not None:
-        name = query_set.get("benchmark") or query_set["path"]
-        data = open_training_data(name, whole, query_set.get("data"))
-        if query_set["queries"] != data.fingerprint:
-            raise VocabularyMismatch(
-                f"the query set {name} is not the one that {run.folder} was trained on "
-                f"(fingerprints {data.fingerprint} and {query_set['queries']})",
-                hint="a run is resumed on the set it began with; start a new run for a changed set",
-            )
-    held = run.record.get("held_out")
-    splits = whole if held is None else held_out.load(run.folder, whole, held)
+    config = run.train_config
+    place, whole = run.graph(graph)
+    data = open_recorded_data(run.record.get("set"), whole, run.folder)
+    splits = run.splits(whole)
     torch.manual_seed(config.seed)
     # A checkpoint replaces the weights that the run began with; without one it begins again.
     origins = [run.record.get(name) if newest is None else None for name in ("start_from", "continues")]
@@ -247,12 +232,18 @@ def _prepare_again(run: Run, graph: str | None, newest: Path | None, ranks: Rank
             f"{run.folder} has finished; there is nothing to resume",
             hint=f"evaluate it with: biqe evaluate {run.folder} --set SET",
         )
-    return _Prepared(where, place, whole, splits, model, data, _validation(splits, data, config, ranks))
+    where = graph or ("atlas" if run.record["graph"].get("name") == "atlas" else str(place))
+    validated = _validation(splits, data, config, model, ranks)
+    return _Prepared(where, place, whole, splits, model, data, validated)
 
 
-def _validation(splits: Splits, data: TrainingData | None, config: TrainConfig, ranks: Ranks) -> Validation:
+def _validation(
+    splits: Splits, data: TrainingData | None, config: TrainConfig, model: QueryModel, ranks: Ranks
+) -> Validation:
     """How the run is validated. Only rank 0 validates, so the others mine no validation queries."""
-    return validation(splits, data, config) if ranks.first else Validation(lambda model: {})
+    if not ranks.first:
+        return Validation(lambda model: {})
+    return validation(splits, data, config, by_links=getattr(model, "learns_from", "queries") == "triples")
 
 
 def _timeout_of(folder: str | os.PathLike[str]) -> float:
@@ -322,10 +313,9 @@ def _build(
     return built  # type: ignore[no-any-return]
 
 
-def open_graph(name: str) -> tuple[Path, Splits]:
-    """The folder of a graph, and its splits; ``atlas`` is the embedded one."""
-    place = atlas.path() if name == "atlas" else Path(name)
-    return place.resolve(), graph_folder.load(place)
+def triples_of(name: str) -> int:
+    """How many training triples a graph folder, or ``atlas``, holds."""
+    return len(open_graph(name)[1].train)
 
 
 def _train(run: Run, prepared: _Prepared, listener: Listener, ranks: Ranks, note: Note) -> Result:
@@ -378,22 +368,24 @@ def _train(run: Run, prepared: _Prepared, listener: Listener, ranks: Ranks, note
     if ranks.first:
         draw(run)
         if result.reason != "interrupted":
-            seconds = 60.0 * (config.minutes or 10.0)
-            weighed = weigh_links(run.model_folder, splits, prepared.validation, seconds=seconds, seed=config.seed)
-            if weighed is not None:
-                run.log("weighed", record=asdict(weighed.record), figures=weighed.figures, chosen=weighed.chosen)
-                result.weighed = weighed
+            result.weighed = weigh_links(run, splits, prepared.validation)
     return result
 
 
 def _note_validation(prepared: _Prepared, note: Note) -> None:
-    """Tell the user if facts are held out, or if there is nothing to validate on."""
+    """Tell the user if the graph is too small to learn much from, if facts are held out, or if there is nothing to
+    validate on."""
     whole, held = prepared.whole, len(held_out.moved(prepared.whole, prepared.splits))
     if held:
         few = f"only {len(whole.valid):,} validation triples" if len(whole.valid) else "no validation triples"
         note(
             f"the graph has {few}, so {held:,} of its {len(whole.train):,} training triples are held out to validate "
             "on; they still count as known when the model is asked"
+        )
+    if len(whole.train) < LITTLE:
+        note(
+            f"a graph of {len(whole.train):,} training triples is too small to learn much from: expect guesses, and "
+            "believe the reasons that 'biqe explain' gives more than the ranks"
         )
     if prepared.validation.measure is None:
         note(

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import EmptyResult, InvalidOption
 from biqe.graph.knowledge_graph import Graph
-from biqe.mine.online import epoch_queries
+from biqe.mine.dataset import epoch_queries
 from biqe.models._contract import Encoded, QueryModel
-from biqe.query.queryset import QuerySet, concatenate
+from biqe.query.bound import QuerySet, concatenate
 from biqe.train.config import TrainConfig
 from biqe.train.queries import (
     attach_answers,

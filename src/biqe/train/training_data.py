@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.benchmarks.shaped import ShapedQueries
-from biqe.errors import UnknownName
+from biqe.errors import UnknownName, VocabularyMismatch
 from biqe.evaluate.loop import evaluate
+from biqe.evaluate.protocol import Protocol
 from biqe.evaluate.protocols import Cq, protocol_named
 from biqe.evaluate.report import Report
 from biqe.exact.answers import answer_sets
@@ -24,12 +25,10 @@ from biqe.graph.triples import union
 from biqe.mine import folder as set_folder
 from biqe.mine.dataset import MineConfig, mine_split
 from biqe.models._contract import QueryModel, Searches
-from biqe.query.queryset import QuerySet
+from biqe.query.bound import QuerySet
 from biqe.train.config import TrainConfig
-from biqe.train.queries import triple_queries
+from biqe.train.queries import both_directions, triple_queries
 
-ANSWERED = 100
-"""Validation queries that ways of answering are compared on at the end of a run."""
 FEWEST_DAGS = 50
 """With fewer validation DAGs, the validation triples themselves are a steadier measure."""
 
@@ -85,37 +84,53 @@ def open_training_data(
     )
 
 
+def open_recorded_data(record: dict[str, Any] | None, splits: Splits, run: Path) -> TrainingData | None:
+    """The queries that a run began with, by what run.json says of them; VocabularyMismatch if they have changed."""
+    if record is None:
+        return None
+    name = record.get("benchmark") or record["path"]
+    data = open_training_data(name, splits, record.get("data"))
+    if record["queries"] != data.fingerprint:
+        raise VocabularyMismatch(
+            f"the query set {name} is not the one that {run} was trained on "
+            f"(fingerprints {data.fingerprint} and {record['queries']})",
+            hint="a run belongs to the set it began with; start a new run for a changed set",
+        )
+    return data
+
+
 @dataclass(frozen=True)
 class Validation:
     """How a run is validated."""
 
     measure: Callable[[QueryModel], dict[str, float]] | None
     """Metrics of a model; the first one chooses the best model. None if there is nothing to validate on."""
-    queries: int = 0
-    """Number of validation queries."""
-    measure_answers: Callable[[QueryModel], dict[str, float]] | None = None
-    """Metrics of a model as it answers, search included, on ANSWERED of the queries."""
+    asked: QuerySet | ShapedQueries | None = None
+    """The validation queries."""
+    protocol: Protocol[Any, Any] = Cq("complete")  # noqa: RUF009 - immutable
+    """How their answers are ranked."""
+
+    @property
+    def queries(self) -> int:
+        """Number of validation queries."""
+        return 0 if self.asked is None else len(self.asked)
 
 
-def validation(splits: Splits, data: TrainingData | None, config: TrainConfig) -> Validation:
-    """How a run with these splits, data and settings is validated."""
-    given = None if data is None else data.valid
+def validation(splits: Splits, data: TrainingData | None, config: TrainConfig, *, by_links: bool = False) -> Validation:
+    """How a run with these splits, data and settings is validated; ``by_links``: on single links in both directions,
+    as suits a model that learns from triples alone."""
+    given = None if data is None or by_links else data.valid
     if data is not None and isinstance(given, ShapedQueries):
         return _of_benchmark(given, data, config)
     assert not isinstance(given, ShapedQueries)
-    queries = validation_queries(splits, given, config)
+    queries = validation_queries(splits, given, config, by_links=by_links)
     if queries is None:
         return Validation(None)
 
     def measure(model: QueryModel) -> dict[str, float]:
         return _metrics(evaluate(_without_search(model), queries, Cq("complete"), bootstrap=0))
 
-    few = queries.take(np.arange(min(len(queries), ANSWERED)))
-
-    def measure_answers(model: QueryModel) -> dict[str, float]:
-        return _metrics(evaluate(model, few, Cq("complete"), bootstrap=0))
-
-    return Validation(measure, len(queries), measure_answers)
+    return Validation(measure, queries)
 
 
 def _of_benchmark(questions: ShapedQueries, data: TrainingData, config: TrainConfig) -> Validation:
@@ -135,12 +150,7 @@ def _of_benchmark(questions: ShapedQueries, data: TrainingData, config: TrainCon
     def measure(model: QueryModel) -> dict[str, float]:
         return _metrics(evaluate(_without_search(model), sample, protocol, bootstrap=0))
 
-    few = sample.take(np.sort(rng.choice(len(sample), min(len(sample), ANSWERED), replace=False)))
-
-    def measure_answers(model: QueryModel) -> dict[str, float]:
-        return _metrics(evaluate(model, few, protocol, bootstrap=0))
-
-    return Validation(measure, len(sample), measure_answers)
+    return Validation(measure, sample, protocol)
 
 
 def _without_search(model: QueryModel) -> QueryModel:
@@ -152,14 +162,19 @@ def _metrics(report: Report) -> dict[str, float]:
     return {name: round(value, 6) for name, value in report.metrics["realistic"].items()}
 
 
-def validation_queries(splits: Splits, given: QuerySet | None, config: TrainConfig) -> QuerySet | None:
+def validation_queries(
+    splits: Splits, given: QuerySet | None, config: TrainConfig, *, by_links: bool = False
+) -> QuerySet | None:
     """Validation queries drawn once by seed: those of a set (``given``), or else DAGs mined from the validation split,
-    or its triples if it is too small for DAGs; None if it is empty. Answers are filtered by train and valid."""
+    or its triples if it is too small for DAGs, or if ``by_links``; None if it is empty. Answers are filtered by train
+    and valid."""
     rng = np.random.default_rng([config.seed, 2])
     if given is not None and len(given):
         found = given
     elif len(splits.valid) == 0:
         return None
+    elif by_links:
+        found = both_directions(splits["valid"], rng)
     else:
         found = mine_split(splits, "valid", MineConfig(seed=config.seed, eval_dags=config.validation_queries))
         if len(found) < FEWEST_DAGS:

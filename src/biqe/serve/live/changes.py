@@ -81,6 +81,8 @@ class Changes:
 class Receipt:
     """What an update changed. The change is on disk when this is returned."""
 
+    __pydantic_config__ = {"use_attribute_docstrings": True}
+    """For OpenAPI, which describes it to clients."""
     version: int
     """Version of the graph with the update in it."""
     inserted: int
@@ -119,13 +121,18 @@ def decode(payload: bytes) -> tuple[int, Changes]:
         record = json.loads(payload)
         version = int(record["version"])
         return version, Changes(tuple(map(_statement, record["-"])), tuple(map(_statement, record["+"])))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise UnreadableFile(f"it is not a record of changes: {error!r}") from error
 
 
 def _statement(row: list[Any]) -> Statement:
     subject, relation, object_ = row
-    return Statement(subject, relation, Text(*object_) if isinstance(object_, list) else object_)
+    if isinstance(object_, list):
+        object_ = Text(*object_)
+    words = (subject, relation, *(object_ if isinstance(object_, Text) else (object_,)))
+    if not all(isinstance(word, str) or (word is None and isinstance(object_, Text)) for word in words):
+        raise UnreadableFile(f"it is not a record of changes: it has the statement {str(row)[:60]}")
+    return Statement(subject, relation, object_)
 
 
 def check_statements(statements: Iterable[Statement]) -> None:

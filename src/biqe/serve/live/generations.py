@@ -32,7 +32,17 @@ from typing import Any
 from biqe.errors import BiqeError, InvalidOption, RunFailed, UnreadableFile
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits
-from biqe.graph.whole_folder import MANIFEST, check_free, is_of_kind, write_folder, write_synced
+from biqe.graph.whole_folder import (
+    MANIFEST,
+    check_free,
+    is_of_kind,
+    open_regular,
+    read_regular,
+    sync_folder,
+    write_folder,
+    write_synced,
+)
+from biqe.graph.whole_folder import read_manifest as read_folder_manifest
 from biqe.serve.live.changes import Changes, Statement, decode, encode
 from biqe.serve.live.journal import Journal, framed, records
 
@@ -40,6 +50,7 @@ KIND = "biqe live graph"
 VERSION = 1
 CURRENT = "current"
 COPIES = "copies"
+MAX_COPIES_BYTES = 1 << 20
 _OPENINGS = 100
 """Attempts to open a folder in which new generations keep appearing."""
 
@@ -78,6 +89,7 @@ def create(folder: Path, splits: Splits, *, known: str, prefixes: Mapping[str, s
 
             def write(place: Path) -> None:
                 name = _name(0)
+                (place / name).mkdir()
                 _fill(place / name, splits, 0, prefixes, ())
                 _write_text(place / CURRENT, name)
                 manifest = {"kind": KIND, "version": VERSION, "known": known, "base": splits.fingerprint}
@@ -99,22 +111,19 @@ def refuse_taken(folder: Path) -> None:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The folder's manifest; UnreadableFile if it is not a live graph, or of another version of the format."""
-    path = folder / MANIFEST
-    try:
-        manifest = json.loads(path.read_text("utf-8"))
-        if manifest["kind"] != KIND or manifest["known"] not in ("complete", "train"):
-            raise UnreadableFile(
-                f"{folder} is not a live graph of biqe", hint="one is made by: biqe serve --live FOLDER"
-            )
-        if manifest["version"] != VERSION:
-            found = manifest["version"]
-            raise UnreadableFile(
-                f"{folder} is a live graph of version {found}; this program reads {VERSION}",
-                hint="use the biqe that made it",
-            )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UnreadableFile(f"{folder} is not a live graph of biqe: {error!r}") from error
-    return dict(manifest)
+    make = "one is made by: biqe serve --live FOLDER"
+    manifest = read_folder_manifest(
+        folder,
+        kind=KIND,
+        version=VERSION,
+        what="live graph",
+        make=make,
+        other=make,
+        damaged="restore the folder from a copy",
+    )
+    if manifest.get("known") not in ("complete", "train"):
+        raise UnreadableFile(f"{folder / MANIFEST} is damaged: it does not say which triples count as known")
+    return manifest
 
 
 Mark = tuple[int, int]
@@ -138,7 +147,7 @@ def current(folder: Path) -> tuple[str, Mark]:
     """Name of the current generation, and its mark."""
     path = folder / CURRENT
     try:
-        with path.open("rb") as file:
+        with open(open_regular(path), "rb") as file:
             name = file.read(64).decode("ascii").strip()
             mark = _mark(os.fstat(file.fileno()))
     except (OSError, UnicodeDecodeError) as error:
@@ -172,42 +181,34 @@ def write_generation(
     folder: Path, splits: Splits, version: int, prefixes: Mapping[str, str], literals: Sequence[Statement]
 ) -> None:
     """Write a new generation and make it the current one; older ones are deleted. The caller holds the lock."""
-    place = folder / _name(version)
-    temporary = folder / f".{place.name}.{secrets.token_hex(4)}.new"
+    name = _name(version)
     try:
         _sweep(folder, keep={current(folder)[0]})
-        _fill(temporary, splits, version, prefixes, literals)
-        shutil.rmtree(place, ignore_errors=True)
-        temporary.rename(place)
-        _sync(folder)
-        following = folder / f".{CURRENT}.{secrets.token_hex(4)}.new"
-        _write_text(following, place.name)
-        os.replace(following, folder / CURRENT)
-        _sync(folder)
+        write_folder(folder / name, lambda place: _fill(place, splits, version, prefixes, literals))
+        _replace_text(folder / CURRENT, name)
     except (OSError, RunFailed) as error:
-        shutil.rmtree(temporary, ignore_errors=True)
         raise RunFailed(
             f"a new base could not be written to {folder}: {error}; nothing is lost",
             hint="is the disk full? Updates are still written to the journal",
         ) from error
-    _sweep(folder, keep={place.name})
+    _sweep(folder, keep={name})
 
 
 def read_copies(folder: Path) -> set[str]:
     """Fingerprints of graphs that are copies of a version of this live graph."""
     try:
-        return set((folder / COPIES).read_text("ascii", errors="replace").split())
-    except OSError:
+        return set(read_regular(folder / COPIES, MAX_COPIES_BYTES).decode("ascii", errors="replace").split())
+    except FileNotFoundError:
         return set()
+    except OSError as error:
+        raise UnreadableFile(f"{folder / COPIES} cannot be read: {error.strerror or error}") from error
 
 
 def note_copy(folder: Path, fingerprint: str) -> None:
     """Remember the fingerprint of a copy. The caller holds the lock."""
     known = sorted({*read_copies(folder), fingerprint})
-    following = folder / f".{COPIES}.{secrets.token_hex(4)}.new"
     try:
-        _write_text(following, "\n".join(known))
-        os.replace(following, folder / COPIES)
+        _replace_text(folder / COPIES, "\n".join(known))
     except OSError as error:
         raise RunFailed(f"{folder} cannot be written: {error.strerror or error}") from error
 
@@ -247,16 +248,15 @@ def _locked(path: Path, seconds: float) -> Iterator[None]:
 def _fill(
     place: Path, splits: Splits, version: int, prefixes: Mapping[str, str], literals: Sequence[Statement]
 ) -> None:
-    place.mkdir(parents=True)
     graph_folder.save(splits, place / "graph", prefixes=prefixes, extra={"live_version": version})
     data = framed(version, encode(Changes(inserted=tuple(literals)), version, time.time()))
     write_synced(place / "literals", lambda stream: stream.write(data))
     Journal.create(place)
-    _sync(place)
+    sync_folder(place)
 
 
 def _read_literals(path: Path) -> tuple[Statement, ...]:
-    file = os.open(path, os.O_RDONLY)
+    file = open_regular(path)
     try:
         size = os.fstat(file).st_size
         found = list(records(file, path, 0, size, None))
@@ -291,10 +291,9 @@ def _write_text(path: Path, text: str) -> None:
     write_synced(path, lambda stream: stream.write(f"{text}\n".encode()))
 
 
-def _sync(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # some file systems do not support it, nor need it
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+def _replace_text(path: Path, text: str) -> None:
+    """Write a file anew; a kill leaves the old text or the new one."""
+    following = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    _write_text(following, text)
+    os.replace(following, path)
+    sync_folder(path.parent)

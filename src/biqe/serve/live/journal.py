@@ -1,7 +1,8 @@
 """The journal: a file of records, each on disk before it is acknowledged.
 
     record     "BQJ1"  length  version  checksum of the payload  checksum of this header  payload
-    committed  a file beside it with the number of bytes that are acknowledged: other processes read up to there
+    committed  a file beside it with the number of bytes that are acknowledged: other processes read up to there.
+               If it is missing, all whole records count.
 
 A kill leaves a whole record or the beginning of one; the next writer cuts off such a beginning at the end of the file.
 Everything else that does not fit is damage and raises an error: an acknowledged update is never dropped silently.
@@ -20,6 +21,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from biqe.errors import InvalidOption, RunFailed, UnreadableFile
+from biqe.graph.whole_folder import open_regular
 
 MAGIC = b"BQJ1"
 _FACTS = struct.Struct("<4sIQI")  # magic, length, version, checksum of the payload
@@ -29,7 +31,7 @@ HEADER_BYTES = _FACTS.size + _CHECKSUM.size
 MAX_PAYLOAD = 1 << 30
 """Most bytes of one update."""
 _READ_BYTES = 16 << 20
-_LOOKS = 1_000
+_LOOKS = 100
 """Times that ``committed`` is read again, a millisecond apart, before a wrong checksum counts as damage."""
 
 
@@ -112,12 +114,11 @@ class Journal:
         try:
             # A reader of another user's graph may not be allowed to write.
             writable = not read_only and os.access(self.path, os.W_OK) and os.access(folder, os.W_OK)
-            self._file = os.open(self.path, os.O_RDWR if writable else os.O_RDONLY)
+            self._file = open_regular(self.path, os.O_RDWR if writable else os.O_RDONLY)
             mark = folder / "committed"
-            if writable:
-                self._mark = os.open(mark, os.O_RDWR | os.O_CREAT, 0o644)
-            else:  # a missing file means that nothing is acknowledged, as does an empty one
-                self._mark = os.open(mark if mark.exists() else os.devnull, os.O_RDONLY)
+            self._mark: int | None = None
+            if writable or mark.exists():
+                self._mark = open_regular(mark, os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -136,7 +137,8 @@ class Journal:
     def close(self) -> None:
         """Close the files."""
         os.close(self._file)
-        os.close(self._mark)
+        if self._mark is not None:
+            os.close(self._mark)
 
     @property
     def size(self) -> int:
@@ -144,15 +146,16 @@ class Journal:
         return os.fstat(self._file).st_size
 
     @property
-    def committed(self) -> int:
-        """Number of acknowledged bytes."""
+    def committed(self) -> int | None:
+        """Number of acknowledged bytes; None if nothing says it, as after a power cut: then all whole records count."""
         for _ in range(_LOOKS):
-            found = os.pread(self._mark, _MARK.size, 0)
-            if len(found) < _MARK.size:
-                return 0
-            offset, checksum = _MARK.unpack(found)
-            if checksum == crc32(found[:8]):
-                return int(offset)
+            found = b"" if self._mark is None else os.pread(self._mark, _MARK.size, 0)
+            if not found:
+                return None
+            if len(found) == _MARK.size:
+                offset, checksum = _MARK.unpack(found)
+                if checksum == crc32(found[:8]):
+                    return int(offset)
             time.sleep(0.001)  # it is being written at this moment
         raise UnreadableFile(
             f"{self.path.parent / 'committed'} is damaged: its checksum does not match",
@@ -196,6 +199,7 @@ class Journal:
 
     def commit(self, end: int) -> None:
         """Acknowledge everything up to byte ``end``, so that readers see it."""
+        assert self._mark is not None  # only writers commit
         # One small write: a reader sees all of it, or notices by the checksum that it did not.
         os.pwrite(self._mark, _mark(end), 0)
 

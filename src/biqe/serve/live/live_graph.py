@@ -15,7 +15,7 @@ from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.serve.live import generations
 from biqe.serve.live.changes import Changes, Receipt, Text, check_statements, decode, encode
 from biqe.serve.live.update import Ask, update_steps
-from biqe.serve.live.upload import Upload
+from biqe.serve.live.upload import Upload, UploadedStatements
 from biqe.serve.live.versions import History, View
 
 
@@ -104,14 +104,17 @@ class LiveGraph:
                 self._view = View(self._history)
             return self._view
 
-    def apply(self, update: str | Upload | Changes | Sequence[Changes], *, ask: Ask | None = None) -> Receipt:
+    def apply(
+        self, update: str | Upload | UploadedStatements | Changes | Sequence[Changes], *, ask: Ask | None = None
+    ) -> Receipt:
         """Make an update completely or not at all: a SPARQL Update, an uploaded file, or changes in names.
 
         It is on disk when the receipt is returned. An update without effect makes no new version. ``ask`` evaluates
         the WHERE parts; by default this process does.
         """
         start = time.monotonic()
-        uploaded = update.read() if isinstance(update, Upload) else None  # before the lock is taken: it may take long
+        if isinstance(update, Upload):
+            update = update.read()  # before the lock is taken: it may take long
         with self._writing():
             view = self.snapshot()
             state = self._history.state
@@ -120,12 +123,12 @@ class LiveGraph:
             def is_taken(name: str) -> bool:
                 return state.entity(name) is not None
 
-            if uploaded is not None:
-                steps, counts = uploaded.steps(view.version + 1, is_taken), uploaded.counts
+            if isinstance(update, UploadedStatements):
+                steps, counts = update.steps(view.version + 1, is_taken), update.counts
             elif isinstance(update, str):
                 steps = update_steps(update, view, self.prefixes, is_taken, ask)
             else:
-                steps = [update] if isinstance(update, Changes) else list(update)  # type: ignore[arg-type]
+                steps = [update] if isinstance(update, Changes) else list(update)
             for step in steps:
                 check_statements(step.inserted)
             changes, unchanged = state.effect(steps)
@@ -194,23 +197,23 @@ class LiveGraph:
                 self._history.rebase(following.splits)
         self._replay()
 
-    def _replay(self, end: int | None = None) -> None:
-        """Apply records of the journal: all that are acknowledged, or all before byte ``end``."""
+    def _replay(self, *, whole: bool = False) -> None:
+        """Apply records of the journal: all that are acknowledged, or with ``whole`` all that are complete."""
         journal = self._generation.journal
-        stop = journal.committed if end is None else end
+        acknowledged = None if whole else journal.committed
+        stop = journal.size if acknowledged is None else acknowledged
         if stop <= self._at:
             return
         for record in journal.records(self._at, self._history.moment.version + 1, stop):
             try:
-                _, changes = decode(record.payload)
+                self._history.apply(decode(record.payload)[1])
             except UnreadableFile as error:
                 raise UnreadableFile(
                     f"{journal.path} is damaged: the record of version {record.version:,}, {error.message}",
                     hint="restore the folder from a copy",
                 ) from error
-            self._history.apply(changes)
             self._at = record.end
-        if end is None and self._at < stop:
+        if acknowledged is not None and self._at < stop:
             raise UnreadableFile(
                 f"{journal.path} is damaged: {stop:,} bytes were acknowledged, but only {self._at:,} can be read",
                 hint="restore the folder from a copy; to give up later updates, delete the file committed beside it",
@@ -222,11 +225,11 @@ class LiveGraph:
         """Read the journal. After a power cut there may be more on disk than was noted as acknowledged."""
         try:
             with self._writing(0.0):
-                pass
+                return
         except RunFailed:
-            # Another process is writing, and has recovered it before; or this one may only read.
-            with self._lock:
-                self._catch_up()
+            pass  # another process is writing, and has recovered it before; or this one may only read
+        with self._lock:
+            self._catch_up()
 
     @contextmanager
     def _writing(self, seconds: float | None = None) -> Iterator[None]:
@@ -240,7 +243,7 @@ class LiveGraph:
                 size = journal.size
                 if size != self._at or journal.committed != size:
                     # A writer was killed. A whole record counts, though it was not acknowledged; a partial one is cut.
-                    self._replay(size)
+                    self._replay(whole=True)
                     if self._at < size:
                         journal.cut(self._at)
                     journal.commit(self._at)

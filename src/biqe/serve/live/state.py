@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from biqe.errors import UnreadableFile
 from biqe.graph.collect import LABEL, LabelBook
-from biqe.graph.grown import ChangedLabels, GrownNames
 from biqe.graph.knowledge_graph import Splits
+from biqe.graph.labels import ChangedLabels
 from biqe.graph.triples import Triples, as_triples
-from biqe.graph.vocabulary import Names, Vocabulary
+from biqe.graph.vocabulary import GrownNames, Names, Vocabulary
 from biqe.serve.live.changes import Changes, Statement, Text
 from biqe.serve.live.overlay import Triple, holds
 
@@ -137,7 +138,10 @@ class State:
         return changes, len(wanted) - len(real)
 
     def apply(self, changes: Changes) -> Moment:
-        """Apply changes from ``effect``; returns the new moment."""
+        """Apply changes from ``effect``; returns the new moment. UnreadableFile for what cannot have come from it."""
+        absent = [st for st in changes.deleted if isinstance(st.object, Text) and st not in self._texts]
+        if absent:
+            raise UnreadableFile(f"it deletes a statement that is not there: {str(tuple(absent[0]))[:80]}")
         known_before = len(self._entities), len(self._relations)
         labelled = {st.subject for st in changes.deleted + changes.inserted if st.relation == LABEL}
         rows: list[list[Triple]] = [[], []]

@@ -18,7 +18,6 @@ from urllib.parse import unquote
 from biqe.errors import InvalidOption, SparqlSyntax, UnsupportedQuery
 from biqe.exact.store import DEPTH, Rewritten, iri_of
 from biqe.query.scan import Scan, Word, scan
-from biqe.query.subset import refuse_unreadable, syntax_error
 from biqe.serve.live.changes import Changes, Statement, Text, name_of_node
 from biqe.serve.live.upload import MAX_STATEMENTS, BlankNames
 from biqe.serve.query_checks import declaration, refuse_undeclared
@@ -122,7 +121,8 @@ class _Renamed(Rewritten):
         if not scanned.words:
             return scanned  # an empty update changes nothing
         try:
-            refuse_unreadable(scanned, depth=DEPTH, words=MAX_WORDS)
+            scanned.refuse_sizes(MAX_WORDS)
+            scanned.refuse_brackets(DEPTH)
         except SparqlSyntax as error:
             message = error.message.removeprefix(f"line {error.line}, column {error.column}: ")
             raise SparqlSyntax(
@@ -137,7 +137,7 @@ class _Renamed(Rewritten):
             name = word.text.upper()
             if word.kind == "keyword" and name in _REFUSED and not (depth and name in _INNER):
                 hint = f"{_REFUSED[name]}; {SUPPORTED}"
-                raise syntax_error(self.scanned, word.start, f"{name} is not supported", hint=hint)
+                raise self.scanned.error(word.start, f"{name} is not supported", hint=hint)
 
     def _name(self, written: str) -> str:
         """A plain name as an IRI, in the graph's spelling if it has such a name."""

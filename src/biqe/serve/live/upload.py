@@ -6,7 +6,7 @@ upload, whatever its label: in RDF a label identifies a node within one document
 
 from __future__ import annotations
 
-import tempfile
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,14 +103,16 @@ class Upload:
 
     def read(self) -> UploadedStatements:
         """The statements; BadLine with the number of a line that cannot be read."""
-        with tempfile.TemporaryDirectory(prefix="biqe-upload-") as folder:
-            path = self.data if isinstance(self.data, Path) else Path(folder) / "upload"
-            if isinstance(self.data, bytes):
-                path.write_bytes(self.data)
+        if isinstance(self.data, Path):
+            return self._read(self.data)
+        # A file in memory, since some formats are read twice; nothing of it is left behind by a kill.
+        with open(os.memfd_create(UPLOADED), "wb") as file:
+            file.write(self.data)
+            file.flush()
+            path = Path(f"/proc/self/fd/{file.fileno()}")
             try:
                 return self._read(path)
             except BiqeError as error:
-                # Clients must not see paths of the server.
                 error.message = error.message.replace(str(path), UPLOADED)
                 error.args = (error.message,)
                 raise

@@ -1,0 +1,178 @@
+"""``biqe import``: files of triples into a graph folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from biqe.cli._options import Json
+from biqe.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from biqe.graph.importer import Imported
+
+_DEFAULT_SPLIT = "0.05,0.05"
+
+
+def read(
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(metavar="FOLDER_OR_FILE...", help="Files of triples, or folders of them.", show_default=False),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Graph folder to write.", show_default=False)],
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="Format of all files, whatever their extensions: tsv, csv, ntriples, nquads, turtle, trig, rdfxml or "
+            "parquet.",
+            show_default=False,
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--labels",
+            help="TSV file of names, labels and, optionally, descriptions. Overrides labels.tsv.",
+            show_default=False,
+        ),
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            "--split",
+            help=f"Shares of valid and test, or none. Default: the splits of the input, or else {_DEFAULT_SPLIT}.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed splits the same graph the same way.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace a graph that is already there.")] = False,
+    skip_bad: Annotated[
+        bool,
+        typer.Option(
+            "--skip-bad",
+            help="Leave out lines of TSV, CSV, N-Triples and N-Quads that cannot be read, and report them.",
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Read graph files into a graph folder, which the other commands take.
+
+    The format of a file is known from its extension, which may be followed by .gz: .tsv .txt .csv .nt .nq .ttl .trig
+    .rdf .parquet. A folder with train, valid and test files keeps these splits; other files in it are ignored and
+    listed. Any other input is split at random into 90 % train, 5 % valid and 5 % test, with every entity and relation
+    kept in train.
+
+        biqe import FB15k-237/ --out kg/fb15k237
+        biqe import facts.nt.gz more.ttl --out kg/facts --split 0.1,0.1 --seed 7
+        biqe import triples.txt --format csv --labels names.tsv --out kg/mine
+
+    TSV and CSV have the columns subject, relation, object; a header with words such as head,relation,tail or
+    Subject,Property,Value (also h,r,t and s,p,o) may give them in another order. Lines that start with # are comments.
+    Literals stay out of the graph and are counted, in TSV those written as "Rhein"@de or "42"^^<type>; a plain "Rhine"
+    in TSV is a name with its quotation marks. Labels of entities come from rdfs:label, and from a labels.tsv beside the
+    files. A file may be a pipe, or - for standard input, with --format; Parquet and RDF/XML must be files.
+    """
+    from biqe.cli._console import print_json, progress
+    from biqe.graph.files import find_sources
+    from biqe.graph.importer import import_files
+
+    size = find_sources(inputs, format=format, labels=labels).size
+    with progress("bytes read", total=size) as advance:
+        imported = import_files(
+            inputs,
+            out,
+            format=format,
+            labels=labels,
+            shares=_shares(split),
+            asked_to_split=split is not None,
+            seed=seed,
+            force=force,
+            skip_bad=skip_bad,
+            advance=advance,
+        )
+    if json:
+        print_json({"folder": str(out), **{key: value for key, value in imported.manifest.items() if key != "files"}})
+    else:
+        _show_import(out, imported)
+
+
+def _shares(text: str | None) -> tuple[float, float] | None:
+    """Shares of valid and test; None for ``none``."""
+    if text is None:
+        text = _DEFAULT_SPLIT
+    if text.strip().lower() == "none":
+        return None
+    try:
+        valid, test = (float(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidOption(
+            f"--split must be two shares or none. Got {text!r}", hint=f"for example: --split {_DEFAULT_SPLIT}"
+        ) from None
+    if not (valid >= 0 and test >= 0 and valid + test < 1):
+        raise InvalidOption(f"the shares of valid and test must be 0 or more and sum to less than 1. Got {text!r}")
+    return valid, test
+
+
+def _show_import(out_folder: Path, imported: Imported) -> None:
+    from biqe.cli._console import err, listed, out
+
+    manifest = imported.manifest
+    counts: dict[str, Any] = manifest["source"]["counts"]
+    triples: dict[str, int] = manifest["triples"]
+    # As biqe stats counts them: a triple that several of the given splits hold is one.
+    total = len(imported.splits["complete"].triples) if imported.how_split == "given" else sum(triples.values())
+    out.print(
+        f"{out_folder}: {manifest['entities']:,} entities, {manifest['relations']:,} relations, {total:,} triples"
+    )
+    how = {
+        "given": "as the files give them",
+        "random": "drawn at random; --split none keeps all in train",
+        "none": "everything in train",
+    }[imported.how_split]
+    out.print(f"  splits      {', '.join(f'{name} {count:,}' for name, count in triples.items())}")
+    out.print(f"              {how}")
+    if manifest["labels"]:
+        out.print(f"  labels      {manifest['labels']:,}")
+    for key, what in (
+        ("duplicates", "repeated triples, kept once"),
+        ("literals", "statements with a literal, left out"),
+        ("nested", "statements about statements, left out"),
+        ("named_graph", "statements from named graphs; the graph names are dropped"),
+        ("comments", "comment lines"),
+        ("labels_unused", "labels of names that are no entity"),
+        ("bad_lines", "lines that cannot be read, left out"),
+    ):
+        if counts[key]:
+            out.print(f"  {counts[key]:>10,}  {what}")
+    for message in counts["bad_line_messages"]:
+        err.print(f"skipped: {message}", soft_wrap=True)
+    if counts["bad_lines"] > len(counts["bad_line_messages"]):
+        err.print(f"skipped: {counts['bad_lines'] - len(counts['bad_line_messages']):,} more")
+    for header in counts["headers"]:
+        out.print(f"  header line of {header}", soft_wrap=True)
+    if counts["ignored_columns"]:
+        out.print(f"  ignored columns: {', '.join(counts['ignored_columns'])}")
+    if counts["ignored_files"]:
+        out.print(f"  ignored files: {listed(counts['ignored_files'])}")
+    default = manifest["prefixes"].get("")
+    if default:
+        out.print(f"  in queries, :Name stands for <{default}Name>", soft_wrap=True)
+    for name in ("valid", "test"):
+        if imported.how_split != "none" and not triples[name]:
+            err.print(f"note: the {name} split is empty")
+    from biqe.graph.statistics import unseen_entities
+    from biqe.graph.triples import contains
+
+    splits = imported.splits
+    unseen = {name: len(unseen_entities(splits, name)) for name in ("valid", "test")}
+    if any(unseen.values()):
+        shown = ", ".join(f"{count:,} of {name}" for name, count in unseen.items())
+        err.print(f"note: entities without a triple in train: {shown}; they are kept")
+    if imported.how_split == "given":
+        repeated = {name: int(contains(splits.train, splits[name].triples).sum()) for name in ("valid", "test")}
+        if any(repeated.values()):
+            shown = ", ".join(f"{count:,} of {name}" for name, count in repeated.items())
+            err.print(f"note: triples that train holds, too: {shown}; mining queries needs splits that do not overlap")
