@@ -171,6 +171,15 @@ class CQD(QueryModel):
             smoothing=label_smoothing,
         )
 
+    def compare_with_sample(self, negatives: int) -> None:
+        """From now on training compares with so many entities at each step, and with the tails of the step."""
+        self.links.negatives = negatives
+
+    @property
+    def sparse_weights(self) -> tuple[str, ...]:
+        """Names of the weights whose gradients are sparse."""
+        return ("links.entities",) if self.links.negatives else ()
+
     @torch.no_grad()
     def scores(self, batch: Batch) -> torch.Tensor:
         """(V, E) logarithms of truths, comparable between queries; not normalised over the entities."""
