@@ -180,7 +180,8 @@ def read_manifest(
 def read_regular(path: Path, most: int) -> bytes:
     """The bytes of a regular file of at most ``most`` bytes; UnreadableFile for a larger one, a pipe or a device."""
     with open(open_regular(path), "rb") as file:
-        data = file.read(most + 1)
+        # As much memory is taken as is asked for, so a little more is asked for than there is.
+        data = file.read(min(most, os.fstat(file.fileno()).st_size) + 1)
     if len(data) > most:
         raise UnreadableFile(f"{path} has more than {most:,} bytes, the most that is read", hint="is it the right one?")
     return data
