@@ -62,6 +62,8 @@ BAD_INPUT = {
         ["atlas", "--host", "a b", "--open-to-all", "--check"],
         ["atlas", "--json"],
     ],
+    "backup": [["nothing", "--out", "b"], [".", "--out", "b"], ["."], []],
+    "restore": [["nothing", "--out", "b"], [".", "--out", "b", "--repair"], ["bad.tsv", "--out", "b"], []],
     "config": [["nothing"], ["."], []],
     "doctor": [["nothing"], ["."], ["--plan"], ["nothing", "--plan"], ["atlas", "--plan", "--ranks", "0"]],
     "models": [["nothing"]],

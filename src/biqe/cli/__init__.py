@@ -47,6 +47,8 @@ COMMANDS: dict[str, Entry] = {
     "ask": Entry("biqe.cli.ask:ask", "Answer a SPARQL query: what is known and what is predicted."),
     "explain": Entry("biqe.cli.explain:explain", "Explain one row of an answer, as text, JSON or a picture."),
     "serve": Entry("biqe.cli.serve:serve", "Serve a SPARQL endpoint and a web page."),
+    "backup": Entry("biqe.cli.backup:backup", "Copy a graph that changes, also while it is served."),
+    "restore": Entry("biqe.cli.backup:restore", "Write a live graph anew: a back-up, an old or a damaged one."),
     "models": Entry("biqe.cli.catalogue:models", "List the models, and what each can answer."),
     "benchmarks": Entry("biqe.cli.catalogue:benchmarks", "List the benchmarks, and how to get their data."),
     "reproduce": Entry("biqe.cli.reproduce:reproduce", "Reproduce a table of the paper, beside the published numbers."),

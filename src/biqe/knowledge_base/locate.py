@@ -12,7 +12,6 @@ What may be opened:
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 from biqe.errors import InvalidOption, UnknownName, UnreadableFile, VocabularyMismatch
 from biqe.graph import folder as graph_folder
 from biqe.graph.vocabulary import Vocabulary, first_part
+from biqe.graph.whole_folder import read_json
 from biqe.knowledge_base.model_selection import Selection, read_selection
 
 EMBEDDED = ("atlas",)
@@ -165,7 +165,7 @@ def check_vocabulary(folder: Path, manifest: Mapping[str, Any], vocabulary: Voca
 def _json(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file; None where there is no such file or no object in it."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        value = read_json(path)
+    except (OSError, UnreadableFile):
         return None
     return value if isinstance(value, dict) else None

@@ -69,7 +69,7 @@ class LiveStore:
     def __init__(self, folder: Path) -> None:
         from biqe.serve.live.live_graph import LiveGraph
 
-        self._live = LiveGraph(folder, read_only=True)
+        self._live = LiveGraph(folder)
 
     def query(self, text: str, *, after: Sequence[Changes] | None = None, **options: Any) -> Any:
         """As ``ExactStore.query``; with ``after``, the triples that a CONSTRUCT would find after those changes."""

@@ -53,7 +53,7 @@ def open_live(kb: KnowledgeBase, folder: Path | None, *, read_only: bool) -> Liv
     live = LiveGraph(place, kb.splits, known=kb.known, prefixes=kb.prefixes, read_only=read_only)
     if not live.is_of(kb.splits.fingerprint):
         raise VocabularyMismatch(
-            f"{place} keeps changes of another graph than {kb.name} (fingerprints {live.base_fingerprint} and "
+            f"{place} keeps changes of another graph than {kb.name} (fingerprints {live.origin} and "
             f"{kb.splits.fingerprint})",
             hint="give another folder with --live",
         )
