@@ -46,12 +46,14 @@ class Limits:
 class EngineConfig:
     """How much is answered at a time, and for how long."""
 
-    threads: int = 12
-    """Questions with predictions that run at a time."""
+    threads: int = 16
+    """Questions with predictions that run at a time. Here and below, one client has three quarters of them at most."""
     exact_threads: int = 4
-    """Questions without predictions that run at a time."""
+    """Questions without predictions that run at a time, for a fraction of a second each."""
+    long_threads: int = 4
+    """Those of them that need longer, and run at a time."""
     queue: int = 128
-    """Questions of each kind that may wait; further ones are refused at once."""
+    """Questions of each kind that may wait; further ones are refused at once, of the client that has most."""
     seconds: float = 30.0
     """Time limit of one request, its waiting included."""
     stop_seconds: float = 20.0
@@ -62,7 +64,7 @@ class EngineConfig:
     """Whether questions that arrive together share calls of the model."""
 
     def __post_init__(self) -> None:
-        for name in ("threads", "exact_threads", "memory"):
+        for name in ("threads", "exact_threads", "long_threads", "memory"):
             if getattr(self, name) < 1:
                 raise InvalidOption(f"{name!r} must be at least 1. Got {getattr(self, name)}")
         if self.queue < 0:
