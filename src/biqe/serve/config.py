@@ -87,12 +87,14 @@ class ServeConfig:
     token_file: Path | None = None
     """File with lines ``read TOKEN`` and ``write TOKEN``; None lets everyone read and write."""
     open_to_all: bool = False
-    """Listen beyond loopback without tokens. Everyone who reaches the port may then read, and write unless
-    ``read_only``."""
+    """Listen beyond loopback, or answer to other names than loopback's behind a proxy, without tokens. Everyone who
+    reaches the server may then read, and write unless ``read_only``."""
     read_only: bool = False
     """Refuse every change of the graph."""
     cors: tuple[str, ...] = ()
     """Origins of other sites whose pages may send requests, such as https://example.org; ``*`` for all."""
+    proxies: tuple[str, ...] = ()
+    """Addresses or networks of reverse proxies. From these, X-Forwarded-For and X-Forwarded-Proto are believed."""
     mode: str = "known"
     """Rows that /sparql returns if the client does not choose: with known it is a plain SPARQL 1.1 endpoint."""
     limits: Limits = field(default_factory=Limits)
@@ -110,11 +112,26 @@ class ServeConfig:
         for origin in self.cors:
             if origin != "*" and ("://" not in origin or origin.count("/") > 2):
                 raise InvalidOption(f"'cors' must be origins such as https://example.org, or *. Got {origin!r}")
+        for proxy in self.proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError:
+                raise InvalidOption(
+                    f"'proxy' must be an address or a network such as 127.0.0.1 or 10.0.0.0/8. Got {proxy!r}"
+                ) from None
         if not self.is_loopback and self.token_file is None and not self.open_to_all:
             raise InvalidOption(
                 f"listening on {self.host} lets other machines ask, so it needs tokens",
                 hint="give --token-file FILE with lines 'read TOKEN' and 'write TOKEN', or --open-to-all to go without",
             )
+
+    def is_proxy(self, address: str) -> bool:
+        """Whether this is the address of one of the proxies."""
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(found in ipaddress.ip_network(proxy) for proxy in self.proxies)
 
     @property
     def is_loopback(self) -> bool:

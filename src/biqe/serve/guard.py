@@ -199,12 +199,12 @@ class Guard:
             host = None
         if host is None or not HOST.fullmatch(given):
             raise RequestRefused(f"the Host header is neither a name nor an address. Got {given[:60]!r}")
-        if not self.config.is_loopback or self.tokens is not None:
+        if not self.config.is_loopback or self.tokens is not None or self.config.open_to_all:
             return
         if host != "localhost" and not _is_loopback(host) and host != self.config.host:
             raise RequestRefused(
                 f"this server answers to names of this machine only. Got Host {host[:60]!r}",
-                hint="ask at 127.0.0.1, or serve with --token-file for other names",
+                hint="ask at 127.0.0.1, or serve with --token-file or --open-to-all for other names",
                 status=403,
             )
 
