@@ -205,7 +205,9 @@ def _work(
         h11_max_incomplete_event_size=4 * config.limits.header,
         timeout_graceful_shutdown=int(config.engine.stop_seconds),
         server_header=False,
-        proxy_headers=False,
+        is_proxy=config.is_proxy,
+        proxy_headers=bool(config.proxies),
+        forwarded_allow_ips=list(config.proxies),
         lifespan="on",
     )
 
