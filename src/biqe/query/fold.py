@@ -42,6 +42,20 @@ def folded(query: BoundQuery, relation_count: int) -> tuple[tuple[Edge, ...], di
     return tuple(edges), {node: _last(stands, node) for node in stands}
 
 
+def reduced(query: BoundQuery, relation_count: int) -> BoundQuery:
+    """The query without such variables; its rows are the same."""
+    edges, stands = folded(query, relation_count)
+    if not stands:
+        return query
+    kept = [node for node in range(len(query.nodes)) if node not in stands]
+    number = {node: place for place, node in enumerate(kept)}
+    return BoundQuery(
+        tuple(query.nodes[node] for node in kept),
+        tuple((number[subject], relation, number[object_]) for subject, relation, object_ in edges),
+        tuple(number[target] for target in query.targets),
+    )
+
+
 def _neighbours_of_all(around: dict[int, set[tuple[int, int, int]]], own: set[tuple[int, int, int]]) -> list[int]:
     """Nodes that have all of these patterns, ascending."""
     found: set[int] | None = None
