@@ -1,13 +1,13 @@
-"""AnyCQ's query answer retrieval (QAR): large conjunctive queries with one to three free variables, most of them cyclic.
+"""AnyCQ's query answer retrieval (QAR): large, mostly cyclic conjunctive queries with one to three free variables.
 
     anycq/NELL-QAR/
     ├── qar_valid_3hub_efo1.json …     formula -> list of [ids by name, answers, kind]
     └── kgindex.json                   not read: ids are those of Query2Box's files, q2b/NELL-995/
 
 A formula is a conjunction such as ``(r1(s2,e3))&(r2(e3,f1))``: ``r`` and ``s`` are relations and constants, whose ids
-stand in the entry, ``e`` hidden and ``f`` free variables. Answers are all tuples of the graph up to the split. Kinds: e,
-the graph before the split holds an answer; h, it holds none; n, there is no answer. Paper: Olejniczak, Huang, Galkin,
-Ceylan 2024.
+stand in the entry, ``e`` hidden and ``f`` free variables. Answers are all tuples of the graph up to the split. Kinds:
+e, the graph before the split holds an answer; h, it holds none; n, there is no answer. Paper: Olejniczak, Huang,
+Galkin, Ceylan 2024.
 """
 
 from __future__ import annotations

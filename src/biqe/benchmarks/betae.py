@@ -1,7 +1,7 @@
 """BetaE's files: fourteen shapes of questions, five of them with a negation, on a graph in ids.
 
     wn18rr-qa/
-    ├── id2ent.pkl id2rel.pkl                  names by id; even relation ids are forward, the odd one after is its inverse
+    ├── id2ent.pkl id2rel.pkl                  names by id; even relation ids are forward, odd ones inverse
     ├── train.txt valid.txt test.txt           triples of ids, in both directions
     └── valid-queries.pkl valid-easy-answers.pkl valid-hard-answers.pkl
 

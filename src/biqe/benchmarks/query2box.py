@@ -281,6 +281,7 @@ def _read_answers(path: Path, keys: list[Any], binding: Binding) -> AnswerSets:
 
 
 def mapped(ids: NDArray[np.integer], table: NDArray[np.int32], path: Path) -> NDArray[np.int32]:
+    """Published ids in the ids of a graph; UnreadableFile for one that the release does not name."""
     if ids.size and not 0 <= ids.min() <= ids.max() < len(table):
         wrong = ids[(ids < 0) | (ids >= len(table))].ravel()[0]
         raise UnreadableFile(f"{path}: id {wrong} is none of the {len(table):,} that the release names")

@@ -216,9 +216,7 @@ def from_columns(columns: Mapping[str, NDArray[Any]], *, entity_count: int, rela
     """The questions of ``to_columns``; UnreadableFile if an id is not of this graph or the columns do not fit."""
     try:
         node_offsets, nodes, gold, roles, edge_offsets, edges, kinds = (columns[f"rows.{name}"] for name in _ROWS)
-        rows = QuerySet(
-            node_offsets, nodes, gold, roles, edge_offsets, edges, kinds, negated=columns.get(_NEGATED)
-        )
+        rows = QuerySet(node_offsets, nodes, gold, roles, edge_offsets, edges, kinds, negated=columns.get(_NEGATED))
         sets = {
             kind: AnswerSets(columns[f"{kind}.offsets"], columns[f"{kind}.values"])
             for kind in SETS

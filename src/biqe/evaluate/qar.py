@@ -107,7 +107,14 @@ class QarReport:
             figures = [f"{ours[key]:.3f}" for key in ("easy", "hard", "hard_f1", "strict_f1")]
             interval = f"{low:.3f} - {high:.3f}"
             rows.append(
-                [name, f"{group['questions']:,}", f"{ours['f1']:.3f}", interval, *figures, f"{group['exact']['f1']:.3f}"]
+                [
+                    name,
+                    f"{group['questions']:,}",
+                    f"{ours['f1']:.3f}",
+                    interval,
+                    *figures,
+                    f"{group['exact']['f1']:.3f}",
+                ]
             )
         whole = self.groups["all"]
         low, high = whole["difference"]
@@ -124,8 +131,13 @@ class QarReport:
         ]
         if self.by_missing:
             lines += ["", *aligned([["links missing", "questions", "right"], *_missing_rows(self.by_missing)])]
-        lines += ["", *wrapped(f"{self.seconds:.1f} s; a question {self.median_seconds:.2f} s, the slowest "
-                               f"{self.slowest_seconds:.2f} s; thresholds {self.notes.get('thresholds_from', '')}")]
+        lines += [
+            "",
+            *wrapped(
+                f"{self.seconds:.1f} s; a question {self.median_seconds:.2f} s, the slowest "
+                f"{self.slowest_seconds:.2f} s; thresholds {self.notes.get('thresholds_from', '')}"
+            ),
+        ]
         return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -145,8 +157,8 @@ def evaluate_qar(
     progress: Progress | None = None,
     **fields: Any,
 ) -> QarReport:
-    """How good ``model`` is on these questions; without ``thresholds`` they are chosen on the questions themselves, each
-    half by the other."""
+    """How good ``model`` is on these questions; without ``thresholds`` they are chosen on the questions themselves,
+    each half by the other."""
     start = time.perf_counter()
     exact = exact_alone(missing.known, questions)
     found = searched(model, missing.known, questions, progress)
@@ -224,8 +236,9 @@ def _intervals(
         right, false, positive = sums.T
         return 2 * right / np.maximum(1, right + false + positive)
 
-    sums = np.concatenate([times @ values for _, times in drawn_times(len(kinds), draws=max(1, draws),
-                                                                      rng=np.random.default_rng(seed))])
+    sums = np.concatenate(
+        [times @ values for _, times in drawn_times(len(kinds), draws=max(1, draws), rng=np.random.default_rng(seed))]
+    )
     drawn = np.stack([f1s(sums[:, :3]), f1s(sums[:, :3]) - f1s(sums[:, 3:])], 1)
     total = values.sum(0, keepdims=True)
     estimate = np.array([f1s(total[:, :3])[0], f1s(total[:, :3])[0] - f1s(total[:, 3:])[0]])
@@ -299,9 +312,7 @@ def links_of(model: QueryModel) -> LinkProbability:
     return links  # type: ignore[no-any-return]
 
 
-def searched(
-    model: QueryModel, graph: Graph, questions: TupleQuestions, progress: Progress | None = None
-) -> Found:
+def searched(model: QueryModel, graph: Graph, questions: TupleQuestions, progress: Progress | None = None) -> Found:
     """The most probable tuple of each question."""
     links = links_of(model)
     right, chances, seconds = [], [], []
@@ -323,8 +334,8 @@ def best_tuple(query: BoundQuery, graph: Graph, links: LinkProbability) -> tuple
     if len(found.truths) == 0:
         return None, 0.0
     nodes = found.nodes[0]
-    R = graph.relation_count
-    filled = [(nodes[s], r, nodes[o]) if r < R else (nodes[o], r - R, nodes[s]) for s, r, o in query.edges]
+    count = graph.relation_count
+    filled = [(nodes[s], r, nodes[o]) if r < count else (nodes[o], r - count, nodes[s]) for s, r, o in query.edges]
     subjects, relations, objects = np.array(list(dict.fromkeys(filled)), np.int64).T
     return nodes[list(query.targets)], float(np.exp(links.of(subjects, relations, objects).sum()))
 
@@ -407,4 +418,3 @@ def by_missing(
         for name, members in groups.items()
         if members.any()
     }
-

@@ -282,7 +282,10 @@ class _Part:
         if len(left):
             total = self._linked(earlier, filled, states[left]) + own
             gained[left], entities[left] = total.max(1)
-        return torch.cat([states, entities.unsqueeze(1)], 1), truths + gained
+        states, truths = torch.cat([states, entities.unsqueeze(1)], 1), truths + gained
+        order = truths.argsort(descending=True, stable=True)
+        kept = order[self._different(states[order], [*filled, node])]
+        return states[kept], truths[kept]
 
     def _tails(self, head: int, direction: int) -> NDArray[np.int32]:
         """Stored tails of a head and a direction, sorted."""
