@@ -43,16 +43,17 @@ def test_a_negated_part_counts_its_complement(shape, certain_share, scale):
     query, truth = rows[0], links.table.exp()
     expected = np.zeros(ENTITIES)
     variables = [node for node, value in enumerate(query.nodes) if value < 0]
-    inside = [v for v in variables if all(part for edge, part in zip(query.edges, query.negated) if v in edge[::2])]
+    parts = list(zip(query.edges, query.negated, strict=True))
+    inside = [v for v in variables if all(part for edge, part in parts if v in edge[::2])]
     outside = [node for node in variables if node not in inside]
 
     def product_of(at, part):
-        return np.prod([truth[r, at[s], at[o]] for (s, r, o), p in zip(query.edges, query.negated) if p == part])
+        return np.prod([truth[r, at[s], at[o]] for (s, r, o), p in parts if p == part])
 
     for entities in itertools.product(range(ENTITIES), repeat=len(outside)):
-        at = {**dict(enumerate(query.nodes)), **dict(zip(outside, entities))}
+        at = {**dict(enumerate(query.nodes)), **dict(zip(outside, entities, strict=True))}
         against = max(
-            product_of({**at, **dict(zip(inside, own))}, 1)
+            product_of({**at, **dict(zip(inside, own, strict=True))}, 1)
             for own in itertools.product(range(ENTITIES), repeat=len(inside))
         )
         chance = product_of(at, 0) * max(np.exp(EXCLUDED), 1 - min(1.0, scale * against))

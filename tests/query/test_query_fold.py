@@ -18,7 +18,9 @@ NAMES = Vocabulary([f"e{n}" for n in range(ENTITIES)], [f"r{n}" for n in range(R
 
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1), st.integers(0, 4)), min_size=4, max_size=20),
-    st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, 3), st.integers(0, NODES - 1)), min_size=1, max_size=9),
+    st.lists(
+        st.tuples(st.integers(0, NODES - 1), st.integers(0, 3), st.integers(0, NODES - 1)), min_size=1, max_size=9
+    ),
     st.integers(0, 4),
 )
 def test_rows_are_the_same_without_what_can_be_folded(triples, edges, constant):
@@ -54,5 +56,8 @@ def test_a_star_of_equal_patterns_becomes_one_and_a_constant_stands_for_its_vari
 
 def test_targets_and_loops_stay():
     h, t = HIDDEN, TARGET
-    for query in (BoundQuery((t, t, 3), ((0, 0, 1), (0, 0, 2)), (0, 1)), BoundQuery((t, h), ((0, 0, 1), (1, 0, 1)), (0,))):
+    for query in (
+        BoundQuery((t, t, 3), ((0, 0, 1), (0, 0, 2)), (0, 1)),
+        BoundQuery((t, h), ((0, 0, 1), (1, 0, 1)), (0,)),
+    ):
         assert reduced(query, RELATIONS) is query

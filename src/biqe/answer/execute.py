@@ -386,7 +386,11 @@ def verdict(graph: Graph, question: BoundQuestion, predictor: Predictor | None, 
         def passes(query: BoundQuery, rows: Entities, filters: Filters = filters) -> NDArray[np.bool_]:
             return filters.passes(columns_of(query, rows), len(rows))
 
-        found.append((*asking.closed(branch.wide, passes), number))
+        chance, evidence = asking.closed(branch.wide, passes)
+        if evidence is not None and filters.negated_parts():
+            row = np.array([[evidence.nodes[node] for node in branch.wide.targets]], np.int32)
+            chance *= chance_of(counts_against(asking, filters, branch.wide, row)[0])
+        found.append((chance, evidence, number))
     chance, evidence, number = max(found, key=lambda side: side[0])
     if evidence is None or chance < config.min_probability or config.top == 0 or not evidence.missing:
         return empty

@@ -34,6 +34,8 @@ def explain_options(row: Row, predictor: Predictor | None) -> dict[str, Any]:
     hidden = {node: entity for node, entity in values.items() if node not in branch.query.targets}
     options["allowed"] = {node: entities == entity for node, entity in hidden.items()}
     if predictor is not None:
+        against = answers.rows.against[row.number] if answers.rows.against else ()
+        options["against"] = [(part.links, part.probability) for part in against if part.links]
         options["link_probabilities"] = answers.rows.link_probabilities
         if answers.form != ASK:
             options["asked"], options["permitted"] = _as_asked(branch, values, answers.graph)

@@ -124,7 +124,7 @@ def _keyword(words: Words, zone: str) -> SparqlSyntax | None:
     if upper in ("TRUE", "FALSE"):
         return _literal(words, zone)
     if upper == "NOT" and words.following.text.upper() == "EXISTS":
-        return words.outside(word, "NOT EXISTS", _REFUSED["MINUS"])
+        return words.outside(word, "NOT EXISTS within a condition", _REFUSED["EXISTS"])
     if upper == "SELECT" and zone != TOP:
         return words.outside(word, "a SELECT within braces", "write its patterns in the outer query")
     if upper == "DISTINCT" and zone != TOP:
