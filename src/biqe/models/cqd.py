@@ -95,6 +95,7 @@ class CQD(QueryModel):
     tables = {"links.entities": "entities", "links.relations": "directions"}
     uses_answers = uses_all_weights = draws_only_weights = True
     learns_from = "triples"
+    solves_negation = True
     solving_options = ("t_norm", "beam", "link", "known")
     train_defaults: ClassVar[dict[str, Any]] = {
         "optimizer": "adagrad",
