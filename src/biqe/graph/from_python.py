@@ -23,7 +23,7 @@ from biqe.errors import EmptyResult, InvalidOption, UnknownName
 from biqe.graph import folder as graph_folder
 from biqe.graph.blocks import MAX_NAME_BYTES
 from biqe.graph.collect import Collector
-from biqe.graph.knowledge_graph import Graph, Splits
+from biqe.graph.knowledge_graph import Graph
 from biqe.graph.read import read_graph
 from biqe.graph.search import namespace_of
 from biqe.graph.triples import as_triples, union
@@ -238,4 +238,4 @@ def graph_of_files(paths: Sequence[str | os.PathLike[str]]) -> Graph:
 
 def save(graph: Graph, folder: str | os.PathLike[str], *, force: bool) -> None:
     """Write a graph folder, all triples in train."""
-    graph_folder.save(Splits(graph.vocabulary, graph.triples), Path(folder), prefixes=graph.prefixes, force=force)
+    graph_folder.save(graph.as_splits(), Path(folder), prefixes=graph.prefixes, force=force)

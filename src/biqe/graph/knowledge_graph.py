@@ -136,6 +136,10 @@ class Graph:
 
         save(self, folder, force=force)
 
+    def as_splits(self) -> Splits:
+        """The graph with all its triples in train."""
+        return Splits(self.vocabulary, self.triples)
+
     def __len__(self) -> int:
         """Number of triples."""
         return len(self.triples)

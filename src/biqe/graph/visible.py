@@ -57,7 +57,7 @@ def escaped(cell: Cell) -> str:
 
 def html_table(head: Sequence[str], columns: Sequence[str], rows: Iterable[str | Sequence[Cell]]) -> str:
     """One table element with the lines of ``head`` as its caption. A row that is a text spans all columns."""
-    lines = ["<table>", f"<caption>{escaped(head)}</caption>"]
+    lines = ["<table>", f"<caption>{escaped(head)}</caption>"] if head else ["<table>"]
     if columns:
         lines.append(f"<thead><tr>{''.join(f'<th>{escaped(name)}</th>' for name in columns)}</tr></thead>")
     lines.append("<tbody>")

@@ -19,10 +19,9 @@ import numpy as np
 
 from biqe.answer.answers import Answers, Row
 from biqe.answer.execute import count, select_rows, verdict
-from biqe.answer.explain_request import explain_options
+from biqe.answer.explain_request import explain_options, row_of
 from biqe.answer.terms import TermTable
 from biqe.errors import (
-    EmptyResult,
     InvalidOption,
     NotPredictableYet,
     SparqlSyntax,
@@ -47,6 +46,7 @@ from biqe.query.question import ASK, COUNT, Question
 from biqe.query.shapes import shape_of
 from biqe.query.sparql import parse_question
 from biqe.query.subset import OUTSIDE
+from biqe.suggest import Suggester, Suggestions
 
 if TYPE_CHECKING:
     from biqe.explain import Explanation
@@ -119,7 +119,7 @@ class KnowledgeBase:
     def close(self) -> None:
         """Free the models and the store. What was answered stays; nothing more can be asked."""
         self.__dict__["is_closed"] = True
-        for name in ("_loaded", "_read", "store", "_newer"):
+        for name in ("_loaded", "_read", "_suggesters", "store", "_newer"):
             self.__dict__.pop(name, None)
 
     def __enter__(self) -> Self:
@@ -471,6 +471,30 @@ class KnowledgeBase:
         self._check_open()
         return listing.find(self.vocabulary, self.prefixes or {}, text, limit)
 
+    def suggest(
+        self, relation: str | None = None, entity: str | None = None, *, model: str | None = None, **options: Any
+    ) -> Suggestions:
+        """The likeliest missing links of the graph, of a relation, of an entity at either end, or of both.
+
+        Names are as in a query, or labels. ``options`` are those of ``Suggester.suggest``: ``top`` (20), ``skip``,
+        ``each`` (at most so many of each relation), ``min_probability``, ``seconds``.
+
+        >>> from biqe.knowledge_base import open
+        >>> first = open("atlas").suggest(relation=":on_continent", top=3)[0]
+        >>> first.relation, 0 < first.probability < 1
+        ('on_continent', True)
+        """
+        self._check_open()
+        predictor = self.predictor_of(model)
+        with self._loading:
+            if predictor not in self._suggesters:
+                self._suggesters[predictor] = Suggester(predictor, self.prefixes)
+            return self._suggesters[predictor].suggest(relation, entity, **options)
+
+    @cached_property
+    def _suggesters(self) -> dict[Predictor, Suggester]:
+        return {}
+
     def schema(self) -> Schema:
         """The relations of the graph, most frequent first: how many triples, and which kinds of entities they join.
 
@@ -481,26 +505,6 @@ class KnowledgeBase:
         """
         self._check_open()
         return listing.schema(self.name, self.graph, self.prefixes or {})
-
-
-def row_of(answers: Answers | TermTable, number: int) -> Row:
-    """The row of this number, from 0; refused where there is none, or none that could be explained."""
-    if not isinstance(answers, Answers):
-        raise UnsupportedQuery(
-            "the rows of this query are values, not entities, so there is nothing behind them",
-            hint="explain a row of SELECT over variables of triple patterns",
-        )
-    if len(answers) == 0:
-        raise EmptyResult(
-            "the query has no rows, so there is nothing to explain", hint="asking the same query shows what there is"
-        )
-    if not 0 <= number < len(answers):
-        counts = f"{answers.known_count:,} known and {answers.predicted_count:,} predicted"
-        raise InvalidOption(
-            f"row must be in [0, {len(answers) - 1}]: there are {counts} rows. Got {number}",
-            hint="a larger top predicts more",
-        )
-    return answers[number]
 
 
 def open(
@@ -527,7 +531,7 @@ def open(
     if isinstance(name, Graph):
         if graph is not None:
             raise InvalidOption("the graph is given twice", hint="leave out graph=")
-        return KnowledgeBase("graph", Splits(name.vocabulary, name.triples), prefixes=name.prefixes)
+        return KnowledgeBase("graph", name.as_splits(), prefixes=name.prefixes)
     if not isinstance(name, (str, os.PathLike)):
         raise InvalidOption(f"biqe.open takes a folder, 'atlas' or a Graph. Got {type(name).__name__}")
     located = locate(name, graph)
