@@ -49,6 +49,7 @@ COMMANDS: dict[str, Entry] = {
     "serve": Entry("biqe.cli.serve:serve", "Serve a SPARQL endpoint and a web page."),
     "backup": Entry("biqe.cli.backup:backup", "Copy a graph that changes, also while it is served."),
     "restore": Entry("biqe.cli.backup:restore", "Write a live graph anew: a back-up, an old or a damaged one."),
+    "mcp": Entry("biqe.cli.mcp:mcp", "Offer a graph and its model to language-model agents."),
     "models": Entry("biqe.cli.catalogue:models", "List the models, and what each can answer."),
     "benchmarks": Entry("biqe.cli.catalogue:benchmarks", "List the benchmarks, and how to get their data."),
     "reproduce": Entry("biqe.cli.reproduce:reproduce", "Reproduce a table of the paper, beside the published numbers."),

@@ -124,7 +124,7 @@ def _graph_of_models(folder: Path, graph: str | os.PathLike[str] | None) -> Path
 
 
 def graph_of_run(folder: Path) -> Path:
-    """The graph folder that a run remembers, as it was written or as seen from the run folder."""
+    """The graph folder that a run remembers, as it was written, or as seen from the run folder, or its own copy."""
     graph = (_json(folder / "run.json") or {}).get("graph")
     if not isinstance(graph, dict) or not isinstance(graph.get("path"), str):
         raise UnreadableFile(f"{folder / 'run.json'} is damaged: it names no graph", hint="give it with --graph DIR")
@@ -132,7 +132,7 @@ def graph_of_run(folder: Path) -> Path:
         # Wherever biqe is installed now, rather than where it was.
         return _embedded_graph()
     written = Path(graph["path"])
-    for place in (written, folder / written):
+    for place in (written, folder / written, folder / "graph"):
         if graph_folder.is_graph_folder(place):
             return place
     raise UnreadableFile(
