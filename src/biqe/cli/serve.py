@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from biqe.serve.config import ServeConfig
     from biqe.serve.live import LiveGraph
 
+HOST, PORT = "127.0.0.1", 7878
+
 
 def serve(
     target: Target,
@@ -126,6 +128,29 @@ def _start(
         kb,
         config,
         lambda: open_live(kb, live, read_only=config.read_only),
+        announce=lambda address, changes: _announce(kb, config, address, changes),
+    )
+
+
+def serve_here(kb: KnowledgeBase, port: int | None) -> None:
+    """Serve the page on this machine until Ctrl-C: on the given port, else on the usual one, or a free one."""
+    from biqe.errors import RunFailed
+    from biqe.serve.config import ServeConfig
+    from biqe.serve.start import open_live
+    from biqe.serve.start import serve as serve_now
+    from biqe.serve.workers import listen
+
+    if port is None:
+        port = PORT
+        try:
+            listen(HOST, port).close()
+        except RunFailed:
+            port = 0
+    config = ServeConfig(host=HOST, port=port)
+    serve_now(
+        kb,
+        config,
+        lambda: open_live(kb, None, read_only=False),
         announce=lambda address, changes: _announce(kb, config, address, changes),
     )
 
