@@ -12,12 +12,14 @@ export interface Question {
 
 export interface Value {
   id: number | null;
+  /** Name in the graph; null for what is no entity. */
+  name: string | null;
   iri: string | null;
   label: string;
   term: string | null;
 }
 
-export interface MissingLink {
+export interface Link {
   subject: string;
   predicate: string;
   object: string;
@@ -31,7 +33,9 @@ export interface Row {
   /** Null for a number that is expected, not a row. */
   probability: number | null;
   status: "known" | "predicted";
-  missing: MissingLink[];
+  missing: Link[];
+  /** Links of the row that the graph has, where they were asked for. */
+  held: Link[];
   index: number;
 }
 
@@ -148,6 +152,24 @@ export interface Completion {
   detail: string;
 }
 
+/** Facts of an entity with one relation. */
+export interface FactGroup {
+  relation: string;
+  label: string;
+  /** Whether the entity is their object. */
+  inverse: boolean;
+  count: number;
+  values: Value[];
+}
+
+export interface EntityFacts {
+  value: Value;
+  classes: Value[];
+  count: number;
+  facts: FactGroup[];
+  questions: { title: string; query: string }[];
+}
+
 export interface GraphFacts {
   name: string;
   entities: number;
@@ -232,8 +254,11 @@ function refusal(response: Response, answer: unknown): Refusal {
   );
 }
 
-export const ask = (question: Question, limit: number, offset: number, signal?: AbortSignal) =>
-  call<Answer>("ask", { ...question, limit, offset }, signal);
+export const ask = (question: Question, limit: number, offset: number, signal?: AbortSignal, facts = false) =>
+  call<Answer>("ask", { ...question, limit, offset, facts }, signal);
+
+export const entity = (name: string, options: Record<string, string>, signal?: AbortSignal) =>
+  call<EntityFacts>(`entity?${new URLSearchParams({ name, ...options })}`, undefined, signal);
 
 export const explain = (question: Question, row: number, views: View[], signal?: AbortSignal) =>
   call<Explanation>("explain", { ...question, row, views }, signal);

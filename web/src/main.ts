@@ -5,11 +5,15 @@ import { createTable } from "./answers";
 import { byId, el, refill } from "./dom";
 import { asCsv, asJson, save } from "./download";
 import { draw } from "./drawing";
+import { cardOf } from "./card";
+import { createDrawer } from "./drawer";
 import { createEditor } from "./editor";
-import { createDrawer } from "./explanation";
+import { reasonsOf } from "./explanation";
 import { showFacts } from "./facts";
 import { DEFAULTS, fromHash, toHash, within } from "./link";
+import { entityAt } from "./names";
 import { nothing, refused, waiting } from "./notices";
+import { pictureOf } from "./picture";
 import { placed } from "./place";
 import { count, probability, seconds } from "./numbers";
 import { createSketch } from "./sketch";
@@ -26,7 +30,7 @@ const summary = byId("summary");
 const host = byId("table");
 const editor = createEditor(byId("editor"), { change: soon, ask: () => void askNow() });
 const table = createTable(host, { open: why, more: (status) => void loadMore(status) });
-const drawer = createDrawer(byId<HTMLDialogElement>("why"), (row) => table.focusRow(row.index));
+const drawer = createDrawer(byId<HTMLDialogElement>("why"));
 
 createSketch(byId("drawing"), { read: () => editor.text, write: (text) => editor.write(text) });
 
@@ -178,6 +182,7 @@ function showAnswer(wanted: Question, answer: Answer): void {
   if (wanted.mode !== "known") parts.push(`${count(answer.predicted)} predicted${answer.model ? ` by ${answer.model}` : ""}`);
   summary.textContent = `${parts.join(", ")} · ${seconds(answer.seconds)}${answer.why ? ` · ${answer.why}` : ""}`;
   byId("downloads").hidden = answer.rows.length === 0;
+  void showPicture();
   if (answer.rows.length === 0) {
     if (answer.form === "ask") refill(host, verdict(answer));
     else refill(host, nothing("No rows", wanted.mode === "known" ? "The graph holds no answer to this. Ask for predicted rows too." : "Neither the graph nor the model has an answer to this."));
@@ -225,7 +230,45 @@ async function loadMore(status: Row["status"]): Promise<void> {
 }
 
 function why(row: Row): void {
-  if (shown) drawer.open(shown.question, shown.answer, table.rows, row);
+  if (shown) drawer.open(reasonsOf(shown.question, shown.answer, table.rows, row, (last) => table.focusRow(last.index)));
+}
+
+/** The card of the entity that was clicked on. */
+function follow(event: Event): void {
+  const name = entityAt(event);
+  if (name === null) return;
+  event.preventDefault();
+  const label = (event.target as Element).closest("[data-entity]")?.querySelector("title")?.textContent ?? (event.target as Element).textContent ?? name;
+  drawer.open(cardOf(name, label, { ask: askAbout, missing: () => null }));
+}
+
+function askAbout(query: string): void {
+  drawer.close();
+  write({ ...question(), query });
+  void askNow();
+}
+
+// The answers as a picture, on request.
+
+let drawing = new AbortController();
+
+async function showPicture(): Promise<void> {
+  drawing.abort();
+  drawing = new AbortController();
+  const { signal } = drawing;
+  const place = byId("picture");
+  const isWanted = byId("as-graph").getAttribute("aria-pressed") === "true";
+  place.hidden = !isWanted || shown === null;
+  if (place.hidden || shown === null) return refill(place);
+  place.classList.add("stale");
+  try {
+    const picture = await pictureOf(shown.question, shown.answer, place.clientWidth, signal);
+    if (!signal.aborted) refill(place, picture);
+  } catch (error) {
+    if (!signal.aborted && error instanceof Refusal) refill(place, refused(error, () => void showPicture()));
+  } finally {
+    if (!signal.aborted) place.classList.remove("stale");
+  }
 }
 
 async function download(kind: "csv" | "json"): Promise<void> {
@@ -271,6 +314,7 @@ function begin(): void {
   write(DEFAULTS);
   summary.textContent = "";
   byId("downloads").hidden = true;
+  void showPicture();
   welcome();
   editor.focus();
 }
@@ -321,6 +365,16 @@ document.addEventListener("keydown", (event) => {
   }
 });
 byId("stop").addEventListener("click", () => asking.abort("stopped"));
+byId("as-graph").addEventListener("click", () => {
+  const button = byId("as-graph");
+  button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") !== "true"));
+  void showPicture();
+});
+document.addEventListener("click", follow);
+document.addEventListener("keydown", (event) => {
+  // Names in pictures are no buttons of HTML, which would do this by themselves.
+  if ((event.key === "Enter" || event.key === " ") && event.target instanceof SVGElement) follow(event);
+});
 byId("download-csv").addEventListener("click", () => void download("csv"));
 byId("download-json").addEventListener("click", () => void download("json"));
 window.addEventListener("popstate", () => {

@@ -18,7 +18,7 @@ from biqe.errors import RequestRefused, UnreadableFile
 from biqe.graph.whole_folder import MANIFEST, MAX_MANIFEST_BYTES, read_regular
 from biqe.knowledge_base.locate import LINK_PROBABILITIES
 from biqe.query.scan import scan
-from biqe.serve import federate, page_metadata, query_checks, requests, schemas, views
+from biqe.serve import entity_card, example_questions, federate, page_metadata, query_checks, requests, schemas, views
 from biqe.serve.live.changes import Receipt
 from biqe.serve.live.upload import MEDIA_TYPES, UPLOADED, Upload
 
@@ -58,10 +58,14 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
         is_live = version is not None and not config.read_only
         if version not in examples:
             examples.clear()
-            examples[version] = page_metadata.examples(graph, kb.prefixes, engine.links)
+            examples[version] = example_questions.examples(graph, kb.prefixes, engine.links)
         return page_metadata.graph_metadata(
             graph, kb.name, kb.prefixes, version, is_live, used, examples.get(version, [])
         )
+
+    def shown(found: Any, question: schemas.AskIn) -> schemas.AskOut:
+        page = question.limit, question.offset, limits.rows
+        return views.answer(found, vocabulary(), *page, facts=question.facts)
 
     def options(question: schemas.QuestionIn) -> dict[str, Any]:
         query_checks.refuse_oversized(question.query, limits)
@@ -103,7 +107,7 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
                 query_checks.refuse_long_question(question.query)
             found = await engine.ask(question.query, **wanted)
         note(request, question, len(found))
-        return await engine.run(lambda: views.answer(found, vocabulary(), question.limit, question.offset, limits.rows))
+        return await engine.run(lambda: shown(found, question))
 
     @api.post("/explain", operation_id="explain", responses=_BODY_ERRORS)
     async def explain(question: schemas.ExplainIn, request: Request) -> schemas.ExplainOut:
@@ -152,6 +156,15 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
     async def graph() -> schemas.GraphOut:
         """Counts, relations and prefixes of the graph, and example queries."""
         return await engine.run(described)
+
+    @api.get("/entity", operation_id="entity")
+    async def entity(
+        name: Annotated[str, Query(min_length=1, max_length=2_000, description="Name in the graph, or label.")],
+        relation: Annotated[str | None, Query(max_length=2_000, description="Only facts with this relation.")] = None,
+        limit: Annotated[int | None, Query(ge=1, le=1_000, description="Facts of each relation; 12.")] = None,
+    ) -> schemas.EntityOut:
+        """An entity: its classes, its facts by relation, and questions about it."""
+        return await engine.run(lambda: entity_card.card(engine.graph[0], name, kb.prefixes, relation, limit))
 
     @api.get("/models", operation_id="models")
     async def models() -> list[schemas.ModelOut]:
