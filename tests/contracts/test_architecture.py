@@ -28,6 +28,7 @@ LAYERS = (
     "train",
     "predict",
     "explain",
+    "suggest",
     "answer",
     "knowledge_base",
     "reproduce",

@@ -289,6 +289,25 @@ def abbreviated(name: str, prefixes: Mapping[str, str]) -> str:
     return written(name)
 
 
+def name_in(text: str, prefixes: Mapping[str, str]) -> str:
+    """The graph's name for a single name as queries have it; any other text as it stands. Characters after a prefix
+    need no backslashes here: nothing follows that they could be mistaken for.
+
+    >>> [name_in(text, {"": "http://ex.org/"}) for text in (":Bonn", "<http://w.org/#Bonn>", ":Côte_d'Ivoire", "Bonn")]
+    ['http://ex.org/Bonn', 'http://w.org/#Bonn', "http://ex.org/Côte_d'Ivoire", 'Bonn']
+    """
+    try:
+        scanned = scan(text)
+        words = [word for word in scanned.words if word.kind != "end"]
+        if len(words) == 1 and words[0].kind in ("name", "iri"):
+            return QueryNames(prefixes, scanned).name(words[0])
+    except SparqlSyntax:
+        pass
+    prefix, colon, local = text.partition(":")
+    namespace = prefixes.get(prefix, "" if prefix == "" else None)
+    return text if not colon or namespace is None else namespace * is_absolute(namespace) + local
+
+
 class QueryNames:
     """The prefixes and the base of one query text."""
 

@@ -1,0 +1,9 @@
+"""The likeliest links that a whole graph misses: overall, by relation, by entity.
+
+search.py       finds the missing links with the largest calibrated probability
+suggester.py    Suggester: what a user asks, and what a user gets
+"""
+
+from biqe.suggest.suggester import Suggester, Suggestion, Suggestions
+
+__all__ = ["Suggester", "Suggestion", "Suggestions"]
