@@ -170,6 +170,26 @@ export interface EntityFacts {
   questions: { title: string; query: string }[];
 }
 
+/** A link that the graph does not hold, but the model expects. */
+export interface Suggestion {
+  subject: Value;
+  predicate: string;
+  /** The relation as it is shown. */
+  label: string;
+  object: Value;
+  probability: number;
+  why: string;
+}
+
+export interface Suggested {
+  suggestions: Suggestion[];
+  note: string;
+  /** Whether they can be accepted and rejected. */
+  writable: boolean;
+}
+
+export type Verdict = "accept" | "reject" | "undo";
+
 export interface GraphFacts {
   name: string;
   entities: number;
@@ -265,9 +285,18 @@ export const explain = (question: Question, row: number, views: View[], signal?:
 
 export const parse = (query: string, signal?: AbortSignal) => call<Parsed>("parse", { query }, signal);
 
-/** ``after``: the relation whose object the word is to be. */
-export const complete = (text: string, kind: string, limit: number, signal?: AbortSignal, after = "") =>
-  call<Completion[]>(`complete?${new URLSearchParams({ text, kind, limit: String(limit), after })}`, undefined, signal);
+/** The words of the query before and after the one that is completed: what fits them comes first. */
+export interface Beside {
+  before?: string;
+  after?: string;
+}
+
+export const complete = (text: string, kind: string, limit: number, signal?: AbortSignal, beside: Beside = {}) =>
+  call<Completion[]>(`complete?${new URLSearchParams({ text, kind, limit: String(limit), ...beside })}`, undefined, signal);
+
+export const suggest = (options: Record<string, string>) => call<Suggested>(`suggest?${new URLSearchParams(options)}`);
+
+export const decide = (decision: { subject: string; predicate: string; object: string; verdict: Verdict }) => call<unknown>("review", decision);
 
 export const graph = () => call<GraphFacts>("graph");
 

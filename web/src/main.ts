@@ -1,7 +1,7 @@
 // The page: a question on top, its answers below, and why on a click. It opens with a question that the server chose.
 import * as api from "./api";
 import { type Answer, type Parsed, type Question, Refusal, type Row } from "./api";
-import { createTable } from "./answers";
+import { createTable, PAGE } from "./answers";
 import { byId, el, refill } from "./dom";
 import { asCsv, asJson, save } from "./download";
 import { draw } from "./drawing";
@@ -11,6 +11,7 @@ import { createEditor } from "./editor";
 import { reasonsOf } from "./explanation";
 import { showFacts } from "./facts";
 import { DEFAULTS, fromHash, toHash, within } from "./link";
+import { listMissing } from "./missing";
 import { entityAt } from "./names";
 import { nothing, refused, waiting } from "./notices";
 import { pictureOf } from "./picture";
@@ -19,6 +20,8 @@ import { count, probability, seconds } from "./numbers";
 import { createSketch } from "./sketch";
 
 const LOADED = 500;
+/** Missing facts that a card has at first. */
+const OFFERED = 5;
 /** Milliseconds without a key before the query is drawn, and then before it is complained about. */
 const PAUSE = 160;
 const PATIENCE = 1200;
@@ -39,6 +42,7 @@ let shown: { question: Question; answer: Answer } | null = null;
 let asking = new AbortController();
 let parsing = new AbortController();
 let parsed: Parsed | null = null;
+let hasModel = false;
 let timer = 0;
 let complaint = 0;
 
@@ -239,7 +243,32 @@ function follow(event: Event): void {
   if (name === null) return;
   event.preventDefault();
   const label = (event.target as Element).closest("[data-entity]")?.querySelector("title")?.textContent ?? (event.target as Element).textContent ?? name;
-  drawer.open(cardOf(name, label, { ask: askAbout, missing: () => null }));
+  drawer.open(cardOf(name, label, { ask: askAbout, missing: hasModel ? missingOf : () => null }));
+}
+
+function missingOf(entity: string): HTMLElement {
+  const place = el("div", {});
+  void listMissing(place, { entity }, OFFERED);
+  return place;
+}
+
+// Facts that are likely missing, once somebody opens that section.
+
+function offerRelations(relations: api.GraphFacts["relations"]): void {
+  const choice = byId<HTMLSelectElement>("missing-relation");
+  refill(choice, el("option", { value: "" }, "all relations"), ...relations.map(({ name, label }) => el("option", { value: name }, label)));
+}
+
+function showMissing(): void {
+  const choice = byId<HTMLSelectElement>("missing-relation");
+  void listMissing(byId("missing-facts"), choice.value ? { relation: choice.value } : {}, PAGE);
+}
+
+/** It begins with the relation that the answers above miss. */
+function openMissing(): void {
+  if (!byId<HTMLDetailsElement>("missing").open || byId("missing-facts").childElementCount > 0) return;
+  byId<HTMLSelectElement>("missing-relation").value = shown?.answer.rows.find((row) => row.missing.length > 0)?.missing[0]?.predicate ?? "";
+  showMissing();
 }
 
 function askAbout(query: string): void {
@@ -329,6 +358,9 @@ async function start(): Promise<void> {
     showFacts(byId("facts"), byId("graph-line"), graph, models);
     document.title = `${graph.name} · biqe`;
     offerModels(models);
+    offerRelations(graph.relations);
+    hasModel = models.length > 0;
+    byId("missing").hidden = byId("to-missing").hidden = !hasModel;
   } catch (error) {
     return showRefusal(error);
   }
@@ -365,6 +397,9 @@ document.addEventListener("keydown", (event) => {
   }
 });
 byId("stop").addEventListener("click", () => asking.abort("stopped"));
+byId("missing").addEventListener("toggle", openMissing);
+byId("missing-relation").addEventListener("change", showMissing);
+byId("to-missing").addEventListener("click", () => (byId<HTMLDetailsElement>("missing").open = true));
 byId("as-graph").addEventListener("click", () => {
   const button = byId("as-graph");
   button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") !== "true"));

@@ -12,8 +12,9 @@ from biqe.graph.index import Index
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import local_name
 from biqe.query.bind import find_entity
+from biqe.query.scan import abbreviated
 from biqe.serve import schemas as out
-from biqe.serve.example_questions import Questions, short
+from biqe.serve.example_questions import Questions
 from biqe.serve.views import entity_value
 
 LISTED = 12
@@ -22,7 +23,7 @@ QUESTIONS = 4
 
 
 def card(
-    graph: Graph, name: str, prefixes: Mapping[str, str] | None, relation: str | None, limit: int | None
+    graph: Graph, name: str, prefixes: Mapping[str, str], relation: str | None, limit: int | None
 ) -> out.EntityOut:
     """The facts of the entity that ``name`` means, by relation, the rarest relations first: they say most about it.
     With ``relation``, only those of it, ``limit`` each."""
@@ -35,7 +36,7 @@ def card(
         out.FactGroup(
             relation=vocabulary.relations[number],
             label=local_name(vocabulary.relations[number]),
-            term=short(vocabulary.relations[number], prefixes),
+            term=abbreviated(vocabulary.relations[number], prefixes),
             inverse=is_inverse,
             count=len(others),
             values=[entity_value(other, vocabulary) for other in others[: limit or LISTED].tolist()],
@@ -49,7 +50,7 @@ def card(
     whom = (ask.whom(entity, number) for _, number, is_inverse in asked if not is_inverse)
     value = entity_value(entity, vocabulary)
     return out.EntityOut(
-        value=value.model_copy(update={"term": value.term and short(value.name or "", prefixes)}),
+        value=value.model_copy(update={"term": value.term and abbreviated(value.name or "", prefixes)}),
         classes=[entity_value(each, vocabulary) for each in ask.classes(entity)],
         count=sum(len(others) for *_, others in sides),
         facts=groups,

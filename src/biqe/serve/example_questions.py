@@ -16,7 +16,7 @@ from biqe.graph.index import objects
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import local_name
 from biqe.query.bind import RDF_TYPE, relation_called
-from biqe.query.question import written
+from biqe.query.scan import abbreviated
 from biqe.serve import schemas as out
 
 if TYPE_CHECKING:
@@ -42,17 +42,7 @@ PAPER = (
 """Examples for graphs with the names of the paper's question."""
 
 
-def short(name: str, prefixes: Mapping[str, str] | None) -> str:
-    """A name as a query writes it, with a prefix if possible."""
-    for prefix, namespace in sorted((prefixes or {"": ""}).items(), key=lambda item: -len(item[1])):
-        if name.startswith(namespace):
-            local = name[len(namespace) :]
-            if local and all(part.isalnum() or part in "_-" for part in local) and not local.startswith("-"):
-                return f"{prefix}:{local}"
-    return written(name)
-
-
-def examples(graph: Graph, prefixes: Mapping[str, str] | None, links: LinkProbability | None) -> list[out.Example]:
+def examples(graph: Graph, prefixes: Mapping[str, str], links: LinkProbability | None) -> list[out.Example]:
     """Queries that this graph has answers to; the page opens with the first. With ``links``, those whose predictions
     are most probable come first; the paper's own follow the first where the graph has its names."""
     triples = graph.triples
@@ -79,7 +69,7 @@ def examples(graph: Graph, prefixes: Mapping[str, str] | None, links: LinkProbab
 class Questions:
     """Questions of one graph, whose variables are called after the classes of what they stand for."""
 
-    def __init__(self, graph: Graph, prefixes: Mapping[str, str] | None) -> None:
+    def __init__(self, graph: Graph, prefixes: Mapping[str, str]) -> None:
         self.graph = graph
         self.prefixes = prefixes
 
@@ -141,10 +131,10 @@ class Questions:
 
     def _relation(self, relation: int) -> tuple[str, str]:
         name = self.graph.vocabulary.relations[relation]
-        return local_name(name).replace("_", " "), short(name, self.prefixes)
+        return local_name(name).replace("_", " "), abbreviated(name, self.prefixes)
 
     def _name(self, entity: int) -> str:
-        return short(self.graph.vocabulary.entities[entity], self.prefixes)
+        return abbreviated(self.graph.vocabulary.entities[entity], self.prefixes)
 
     def _label(self, entity: int) -> str:
         return self.graph.vocabulary.label(entity)

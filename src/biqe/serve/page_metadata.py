@@ -11,17 +11,18 @@ from numpy.typing import NDArray
 
 from biqe.errors import BiqeError, SparqlSyntax
 from biqe.exact.store import Cut, Rewritten
+from biqe.graph.index import subjects
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import find, local_name
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.bind import bind_question
+from biqe.query.bind import bind_question, entities_called, relation_called
 from biqe.query.question import Variable, written
-from biqe.query.scan import scan
+from biqe.query.scan import abbreviated, name_in, scan
 from biqe.query.sparql import parse_question
 from biqe.serve import federate
 from biqe.serve import schemas as out
 from biqe.serve.error_response import over_http
-from biqe.serve.example_questions import short
+from biqe.serve.example_questions import Questions
 from biqe.serve.live.versions import Used
 
 if TYPE_CHECKING:
@@ -37,16 +38,18 @@ def completions(
     text: str,
     kind: str,
     limit: int,
-    prefixes: Mapping[str, str] | None,
+    prefixes: Mapping[str, str],
     graph: Graph,
     used: Used | None = None,
+    before: str = "",
     after: str = "",
 ) -> list[out.Completion]:
-    """Completions of a word by name or label. ``used`` restricts them to names that are in a triple. ``after`` is the
-    relation, as the query writes it, whose object is wanted: entities that it leads to come first."""
+    """Completions of a word by name or label. ``used`` restricts them to names that are in a triple. ``before`` and
+    ``after`` are the words of the query beside it: the entities that a relation there has as objects, or as subjects,
+    come first, and of relations those that are usual for the subject."""
     vocabulary = graph.vocabulary
     if kind == "prefix":
-        known = {"": "", **(prefixes or {})}
+        known = {"": "", **prefixes}
         begun = text.rstrip(":")
         return [
             out.Completion(insert=f"{name}:", label=f"{name}:", kind="prefix", detail=iri)
@@ -56,10 +59,13 @@ def completions(
     begun = text.partition(":")[2] if ":" in text and not text.startswith("<") else text.lstrip("<")
     if kind == "relation":
         found = _relations(begun.casefold(), vocabulary, None if used is None else used[1])
+        usual = _usual(graph, before, prefixes)
+        if usual is not None:
+            found.sort(key=lambda name: -usual[vocabulary.relation_id(name)])
         return [_completion("relation", name, local_name(name), prefixes) for name in found[:limit]]
-    counts = _objects(graph, after, prefixes)
+    counts = _fitting(graph, before, 2, prefixes) if before else _fitting(graph, after, 0, prefixes)
     if not begun.strip():
-        # Those that the relation leads to most often.
+        # Those that most links of the relation have there.
         often = [] if counts is None else np.argsort(-counts, kind="stable")[:limit].tolist()
         chosen = [entity for entity in often if counts is not None and counts[entity]]
     else:
@@ -72,20 +78,33 @@ def completions(
     return [_completion("entity", vocabulary.entities[entity], vocabulary.label(entity), prefixes) for entity in shown]
 
 
-def _objects(graph: Graph, relation: str, prefixes: Mapping[str, str] | None) -> NDArray[np.int64] | None:
-    """(E,) how often a relation leads to each entity; None where the graph does not have the relation."""
-    for number, name in enumerate(graph.vocabulary.relations if relation else ()):
-        if relation in (short(name, prefixes), written(name)):
-            triples = graph.triples
-            return np.bincount(triples[triples[:, 1] == number, 2], minlength=graph.entity_count)
-    return None
+def _fitting(graph: Graph, word: str, side: int, prefixes: Mapping[str, str]) -> NDArray[np.int64] | None:
+    """(E,) how many links of a relation each entity is the subject (0) or the object (2) of; None where the graph does
+    not have the relation."""
+    relation = relation_called(name_in(word, prefixes), graph.vocabulary) if word else None
+    if relation is None:
+        return None
+    triples = graph.triples
+    return np.bincount(triples[triples[:, 1] == relation, side], minlength=graph.entity_count)
+
+
+def _usual(graph: Graph, word: str, prefixes: Mapping[str, str]) -> NDArray[np.int64] | None:
+    """(R,) how usual each relation is for a subject: those that it has, then those of entities with its classes."""
+    called = entities_called(name_in(word, prefixes), graph.vocabulary) if word[:1] not in ("?", "$", "") else []
+    if len(called) != 1:
+        return None
+    triples, count = graph.triples, graph.relation_count
+    ask = Questions(graph, prefixes)
+    peers = [subjects(graph.index, ask.type_relation or 0, each) for each in ask.classes(called[0])]
+    usual = np.bincount(triples[np.isin(triples[:, 0], np.concatenate([[], *peers])), 1], minlength=count)
+    return usual + len(triples) * (np.bincount(triples[triples[:, 0] == called[0], 1], minlength=count) > 0)
 
 
 def _completion(
-    kind: Literal["entity", "relation"], name: str, label: str, prefixes: Mapping[str, str] | None
+    kind: Literal["entity", "relation"], name: str, label: str, prefixes: Mapping[str, str]
 ) -> out.Completion:
     detail = "" if label == name else name
-    return out.Completion(insert=short(name, prefixes), label=label, kind=kind, detail=detail)
+    return out.Completion(insert=abbreviated(name, prefixes), label=label, kind=kind, detail=detail)
 
 
 def _relations(folded: str, vocabulary: Vocabulary, used: NDArray[np.bool_] | None) -> list[str]:
@@ -106,7 +125,7 @@ def _relations(folded: str, vocabulary: Vocabulary, used: NDArray[np.bool_] | No
 def graph_metadata(
     graph: Graph,
     name: str,
-    prefixes: Mapping[str, str] | None,
+    prefixes: Mapping[str, str],
     version: int | str | None,
     live: bool,
     used: Used | None = None,
@@ -124,7 +143,7 @@ def graph_metadata(
         entities=graph.entity_count if used is None else int(used[0].sum()),
         relations=sorted(relations, key=lambda relation: -relation.count),
         triples=len(graph.triples),
-        prefixes=dict(prefixes or {}),
+        prefixes=dict(prefixes),
         examples=list(shown),
         version=version,
         live=live,

@@ -306,6 +306,47 @@ class EntityOut(BaseModel):
     questions: list[Example] = Field(description="Questions about it that have known answers.")
 
 
+class SuggestionOut(BaseModel):
+    """A link that the graph does not hold, but the model expects."""
+
+    subject: Value
+    predicate: str
+    label: str = Field(description="The relation as text to show.")
+    object: Value
+    probability: float
+    why: str = Field(description="What speaks most for it, in one sentence.")
+
+
+class SuggestOut(BaseModel):
+    """The likeliest missing links, the most probable first."""
+
+    suggestions: list[SuggestionOut]
+    model: str | None
+    note: str
+    seconds: float
+    writable: bool = Field(description="Whether this server lets suggestions be accepted and rejected.")
+
+
+class ReviewIn(Shape):
+    """What is to become of a suggested link. Names as in the suggestion."""
+
+    subject: str = Field(min_length=1, max_length=2_000)
+    predicate: str = Field(min_length=1, max_length=2_000)
+    object: str = Field(min_length=1, max_length=2_000)
+    verdict: Literal["accept", "reject", "undo"] = Field(
+        description="Insert it into the graph; never suggest it again; or take back what was decided."
+    )
+
+
+class ReviewOut(BaseModel):
+    """What was decided about, and the version of the graph if it changed."""
+
+    subject: str
+    predicate: str
+    object: str
+    version: int | None
+
+
 class ModelOut(BaseModel):
     """A model and its validation results."""
 
