@@ -21,7 +21,7 @@ import { createSketch } from "./sketch";
 
 const LOADED = 500;
 /** Missing facts that a card has at first. */
-const OFFERED = 5;
+const OFFERED = 4;
 /** Milliseconds without a key before the query is drawn, and then before it is complained about. */
 const PAUSE = 160;
 const PATIENCE = 1200;
