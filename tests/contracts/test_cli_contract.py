@@ -62,6 +62,16 @@ BAD_INPUT = {
         ["atlas", "--host", "a b", "--open-to-all", "--check"],
         ["atlas", "--json"],
     ],
+    "suggest": [
+        ["nothing"],
+        [],
+        ["atlas", "--relation", "nope"],
+        ["atlas", "--out", "x.doc"],
+        ["atlas", "--top", "-1"],
+        ["atlas", "--min-probability", "2"],
+        ["atlas", "--server", "http://127.0.0.1:9"],
+        ["atlas", "--review", "--json"],
+    ],
     "config": [["nothing"], ["."], []],
     "doctor": [["nothing"], ["."], ["--plan"], ["nothing", "--plan"], ["atlas", "--plan", "--ranks", "0"]],
     "models": [["nothing"]],
@@ -179,6 +189,7 @@ JSON_COMMANDS = {
     "ask": ["ask", "r", "SELECT ?x WHERE { :a :holds ?x }"],
     "explain": ["explain", "r", "SELECT ?x WHERE { :a :holds ?x }"],
     "serve": ["serve", "r", "--check"],
+    "suggest": ["suggest", "h"],
     "config": ["config", "r"],
     "doctor": ["doctor", "g", "--plan"],
     "models": ["models"],
@@ -199,7 +210,7 @@ def test_json_is_one_document_on_standard_output(command, toy, monkeypatch, caps
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["stats", "schema", "find", "ask", "config", "evaluate"])
+@pytest.mark.parametrize("command", ["stats", "schema", "find", "ask", "config", "evaluate", "suggest"])
 def test_what_people_read_fits_80_columns(command, toy, monkeypatch, capsys):
     monkeypatch.chdir(toy)
     capsys.readouterr()

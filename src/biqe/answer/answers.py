@@ -32,6 +32,7 @@ from biqe.errors import InvalidOption
 from biqe.exact.answers import answers
 from biqe.explain.words import fit, probability, visible
 from biqe.graph.knowledge_graph import Graph
+from biqe.graph.visible import for_notebook, html_table
 from biqe.graph.vocabulary import Vocabulary
 from biqe.predict.config import AskConfig
 from biqe.predict.evidence import Evidence, EvidenceSearch, IdLink
@@ -160,6 +161,12 @@ class Row:
         cells = [fit(visible(label), width) for label, width in zip(self.labels.values(), widths, strict=True)]
         end = [KNOWN] if self.status == KNOWN else [self.status, probability(self.probability, 2)]
         return "  ".join([*cells, *end])
+
+    def _repr_html_(self) -> str:
+        chance = [] if self.status == KNOWN else [["probability", probability(self.probability)]]
+        links = [["missing" if self.status == PREDICTED else "holds", str(link)] for link in self.missing or self.held]
+        rows = [*([f"?{name}", label] for name, label in self.labels.items()), ["status", self.status], *chance, *links]
+        return for_notebook(html_table([], [], rows))
 
     def __repr__(self) -> str:
         values = ", ".join(f"{variable}={value!r}" for variable, value in self.values.items())

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biqe.answer.answers import Answers, Row
+from biqe.answer.terms import TermTable
+from biqe.errors import EmptyResult, InvalidOption, UnsupportedQuery
 from biqe.exact.filters import Filters
 from biqe.graph.vocabulary import Vocabulary
 from biqe.predict.config import BEAM, AskConfig
@@ -18,8 +21,25 @@ from biqe.query.bind import BoundBranch
 from biqe.query.bound import BoundQuery
 from biqe.query.question import ASK
 
-if TYPE_CHECKING:
-    from biqe.answer.answers import Row
+
+def row_of(answers: Answers | TermTable, number: int) -> Row:
+    """The row of this number, from 0; refused where there is none, or none that could be explained."""
+    if not isinstance(answers, Answers):
+        raise UnsupportedQuery(
+            "the rows of this query are values, not entities, so there is nothing behind them",
+            hint="explain a row of SELECT over variables of triple patterns",
+        )
+    if len(answers) == 0:
+        raise EmptyResult(
+            "the query has no rows, so there is nothing to explain", hint="asking the same query shows what there is"
+        )
+    if not 0 <= number < len(answers):
+        counts = f"{answers.known_count:,} known and {answers.predicted_count:,} predicted"
+        raise InvalidOption(
+            f"there are only {len(answers):,} rows, {counts}",
+            hint="asking the same query lists them; a larger top predicts more",
+        )
+    return answers[number]
 
 
 def explain_options(row: Row, predictor: Predictor | None) -> dict[str, Any]:

@@ -46,6 +46,7 @@ COMMANDS: dict[str, Entry] = {
     "calibrate": Entry("biqe.cli.calibrate:calibrate", "Fit a run's probabilities again on what it held out."),
     "ask": Entry("biqe.cli.ask:ask", "Answer a SPARQL query: what is known and what is predicted."),
     "explain": Entry("biqe.cli.explain:explain", "Explain one row of an answer, as text, JSON or a picture."),
+    "suggest": Entry("biqe.cli.suggest:suggest", "List the likeliest links that a graph is missing; review them."),
     "serve": Entry("biqe.cli.serve:serve", "Serve a SPARQL endpoint and a web page."),
     "models": Entry("biqe.cli.catalogue:models", "List the models, and what each can answer."),
     "benchmarks": Entry("biqe.cli.catalogue:benchmarks", "List the benchmarks, and how to get their data."),

@@ -10,6 +10,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from biqe.errors import InvalidOption, UnsupportedQuery
+from biqe.explain.words import probability
+from biqe.graph.knowledge_graph import counted
+from biqe.graph.visible import for_notebook, html_table
 from biqe.predict.evidence import IdLink
 from biqe.query.bind import find_entity, find_relation
 from biqe.query.scan import abbreviated, name_in
@@ -89,6 +92,17 @@ class Suggestions(Sequence[Suggestion]):
 
     def __iter__(self) -> Iterator[Suggestion]:
         return iter(self.rows)
+
+    def __repr__(self) -> str:
+        return f"Suggestions({counted(len(self), 'missing link')} by {self.model})"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{probability(row.probability)}  {' '.join(row.labels)}" for row in self)
+
+    def _repr_html_(self) -> str:
+        head = [f"{counted(len(self), 'missing link')}, {self.model}", *filter(None, [self.note])]
+        rows = [[probability(row.probability), *row.labels] for row in self]
+        return for_notebook(html_table(head, ["probability", "subject", "relation", "object"], rows))
 
 
 class Suggester:
