@@ -285,7 +285,7 @@ export const explain = (question: Question, row: number, views: View[], signal?:
 
 export const parse = (query: string, signal?: AbortSignal) => call<Parsed>("parse", { query }, signal);
 
-/** The words of the query before and after the one that is completed: what fits them comes first. */
+/** What is completed stands after and before these words of the query: what fits them comes first. */
 export interface Beside {
   before?: string;
   after?: string;

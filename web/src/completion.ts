@@ -53,7 +53,7 @@ export async function completions(context: CompletionContext): Promise<Completio
   const stop = new AbortController();
   context.addEventListener("abort", () => stop.abort());
   try {
-    const lists = await Promise.all(kinds.map((kind) => complete(word, kind, LIMIT, stop.signal, { before })));
+    const lists = await Promise.all(kinds.map((kind) => complete(word, kind, LIMIT, stop.signal, { after: before })));
     for (const list of lists) options.push(...list.map((entry, rank) => option(entry, rank)));
   } catch {
     // Completion is a help, not a need: typing goes on without it.

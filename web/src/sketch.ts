@@ -37,7 +37,7 @@ export function createSketch(picture: HTMLElement, question: { read(): string; w
   }
 
   for (const [input, kind] of [[from, "entity"], [relation, "relation"], [to, "entity"]] as const) {
-    offer(input, kind, question.read, () => (input === from ? { after: relation.value.trim() } : { before: (input === relation ? from : relation).value.trim() }));
+    offer(input, kind, question.read, () => (input === from ? { before: relation.value.trim() } : { after: (input === relation ? from : relation).value.trim() }));
     input.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.ctrlKey || event.metaKey) return;
       event.preventDefault();

@@ -76,7 +76,12 @@ class TerminalBar(Silent):
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
         console = Console(stderr=True, markup=False, emoji=False, highlight=False)
-        columns = BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}")
+        columns = (
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
         self._bar = Progress(TextColumn("training"), *columns, console=console, transient=True)
         self._bar.start()
         self._task = self._bar.add_task("", total=1.0, note="")

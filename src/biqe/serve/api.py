@@ -56,9 +56,9 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
     def vocabulary() -> Vocabulary:
         return engine.graph[0].vocabulary
 
-    def completed(text: str, kind: str, limit: int, before: str, after: str) -> list[schemas.Completion]:
+    def completed(text: str, kind: str, limit: int, after: str, before: str) -> list[schemas.Completion]:
         graph, used, _ = engine.graph
-        return page_metadata.completions(text, kind, limit, prefixes, graph, used, before, after)
+        return page_metadata.completions(text, kind, limit, prefixes, graph, used, after, before)
 
     def described() -> schemas.GraphOut:
         graph, used, version = engine.graph
@@ -151,11 +151,11 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
         text: Annotated[str, Query(max_length=500, description="The word so far, with its prefix.")] = "",
         kind: Annotated[Literal["entity", "relation", "prefix"], Query(description="Kind of the word.")] = "entity",
         limit: Annotated[int, Query(ge=1, le=200)] = 20,
-        before: Annotated[str, Query(max_length=500, description="Relation or subject before it.")] = "",
-        after: Annotated[str, Query(max_length=500, description="Relation after a subject.")] = "",
+        after: Annotated[str, Query(max_length=500, description="The relation, or the subject, that it follows.")] = "",
+        before: Annotated[str, Query(max_length=500, description="The relation that follows it.")] = "",
     ) -> list[schemas.Completion]:
         """Completions of a word with names and labels of this graph; those that fit its neighbours come first."""
-        return await engine.run(completed, text, kind, limit, before, after)
+        return await engine.run(completed, text, kind, limit, after, before)
 
     @api.get("/graph", operation_id="graph")
     async def graph() -> schemas.GraphOut:

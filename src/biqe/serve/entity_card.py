@@ -66,5 +66,5 @@ def _sides(index: Index, entity: int) -> Iterator[tuple[int, bool, NDArray[np.in
     ):
         own = slice(int(offsets[entity]), int(offsets[entity + 1]))
         numbers, starts = np.unique(relations[own], return_index=True)
-        for number, part in zip(numbers.tolist(), np.split(others[own], starts[1:]), strict=True):
+        for number, part in zip(numbers.tolist(), np.split(others[own], starts)[1:], strict=True):
             yield number, is_inverse, part

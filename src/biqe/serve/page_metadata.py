@@ -41,12 +41,12 @@ def completions(
     prefixes: Mapping[str, str],
     graph: Graph,
     used: Used | None = None,
-    before: str = "",
     after: str = "",
+    before: str = "",
 ) -> list[out.Completion]:
-    """Completions of a word by name or label. ``used`` restricts them to names that are in a triple. ``before`` and
-    ``after`` are the words of the query beside it: the entities that a relation there has as objects, or as subjects,
-    come first, and of relations those that are usual for the subject."""
+    """Completions of a word by name or label. ``used`` restricts them to names that are in a triple. It stands ``after``
+    and ``before`` these words of the query: the entities that a relation there has as objects, or as subjects, come
+    first, and of relations those that are usual for the subject."""
     vocabulary = graph.vocabulary
     if kind == "prefix":
         known = {"": "", **prefixes}
@@ -59,11 +59,11 @@ def completions(
     begun = text.partition(":")[2] if ":" in text and not text.startswith("<") else text.lstrip("<")
     if kind == "relation":
         found = _relations(begun.casefold(), vocabulary, None if used is None else used[1])
-        usual = _usual(graph, before, prefixes)
+        usual = _usual(graph, after, prefixes)
         if usual is not None:
             found.sort(key=lambda name: -usual[vocabulary.relation_id(name)])
         return [_completion("relation", name, local_name(name), prefixes) for name in found[:limit]]
-    counts = _fitting(graph, before, 2, prefixes) if before else _fitting(graph, after, 0, prefixes)
+    counts = _fitting(graph, after, 2, prefixes) if after else _fitting(graph, before, 0, prefixes)
     if not begun.strip():
         # Those that most links of the relation have there.
         often = [] if counts is None else np.argsort(-counts, kind="stable")[:limit].tolist()

@@ -417,9 +417,7 @@ def _note_validation(prepared: _Prepared, note: Note) -> None:
         )
 
 
-def _train_links(
-    run: Run, graph: str, listener: Listener, note: Note, keep_interrupted: bool = False
-) -> Result | None:
+def _train_links(run: Run, graph: str, listener: Listener, note: Note, keep_interrupted: bool = False) -> Result | None:
     """Train the run's own link predictor in RUN/links, or resume it; None if it has finished."""
     folder, config, query_set = run.links_folder, run.train_config, run.record.get("set") or {}
     if is_run_folder(folder):
