@@ -45,9 +45,11 @@ def card(
         if relation is None or vocabulary.relations[number] == relation
     ]
     # One question in each direction, then the rest of them.
-    asked = [(len(others), number, is_inverse) for number, is_inverse, others in sides if number != ask.type_relation]
-    who = (ask.who(number, entity) for _, number, is_inverse in sorted(asked, reverse=True) if is_inverse)
-    whom = (ask.whom(entity, number) for _, number, is_inverse in asked if not is_inverse)
+    into = sorted(((len(others), number) for number, is_inverse, others in sides if is_inverse), reverse=True)
+    who = (ask.who(number, entity) for _, number in into)
+    whom = (
+        ask.whom(entity, number) for number, is_inverse, _ in sides if not is_inverse and number != ask.type_relation
+    )
     value = entity_value(entity, vocabulary)
     return out.EntityOut(
         value=value.model_copy(update={"term": value.term and abbreviated(value.name or "", prefixes)}),
