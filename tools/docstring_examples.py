@@ -1,4 +1,4 @@
-"""Docstrings on the site: examples with ``>>>`` become blocks of code. mkdocstrings loads this as an extension of griffe."""
+"""Docstrings on the site: examples with ``>>>`` become blocks of code. mkdocstrings loads this as an extension."""
 
 from __future__ import annotations
 

@@ -48,6 +48,7 @@ COMMANDS: dict[str, Entry] = {
     "explain": Entry("biqe.cli.explain:explain", "Explain one row of an answer, as text, JSON or a picture."),
     "suggest": Entry("biqe.cli.suggest:suggest", "List the likeliest links that a graph is missing; review them."),
     "serve": Entry("biqe.cli.serve:serve", "Serve a SPARQL endpoint and a web page."),
+    "mcp": Entry("biqe.cli.mcp:mcp", "Offer a graph and its model to language-model agents."),
     "models": Entry("biqe.cli.catalogue:models", "List the models, and what each can answer."),
     "benchmarks": Entry("biqe.cli.catalogue:benchmarks", "List the benchmarks, and how to get their data."),
     "reproduce": Entry("biqe.cli.reproduce:reproduce", "Reproduce a table of the paper, beside the published numbers."),

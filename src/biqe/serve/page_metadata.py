@@ -44,8 +44,8 @@ def completions(
     after: str = "",
     before: str = "",
 ) -> list[out.Completion]:
-    """Completions of a word by name or label. ``used`` restricts them to names that are in a triple. It stands ``after``
-    and ``before`` these words of the query: the entities that a relation there has as objects, or as subjects, come
+    """Completions of a word by name or label. ``used`` restricts them to names that are in a triple. The word stands
+    ``after`` and ``before`` these of the query: the entities that a relation there has as objects, or as subjects, come
     first, and of relations those that are usual for the subject."""
     vocabulary = graph.vocabulary
     if kind == "prefix":
