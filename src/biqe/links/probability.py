@@ -36,6 +36,7 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.links.complex import ComplEx, conjugate_product, product
 from biqe.links.kinds import Traits
 from biqe.links.knowledge import COMPLEX_FEATURES, FEATURES, Ids, Knowledge
+from biqe.links.link_rules import LinkRules
 from biqe.links.max_product import best
 from biqe.links.rules import Fired, Rules, Walks
 from biqe.links.softmax import with_all
@@ -91,6 +92,7 @@ class LinkProbability:
             walks=self.walks,
             traits=self.traits,
             rules=self.rules,
+            link_rules=self.link_rules,
             _zrows=self._zrows,
             _rows=self._rows,
             _recent=self._recent,
@@ -108,6 +110,10 @@ class LinkProbability:
     @cached_property
     def rules(self) -> Rules:
         return self.knowledge.rules.widened(self._R)
+
+    @cached_property
+    def link_rules(self) -> LinkRules:
+        return self.knowledge.link_rules.widened(self._R)
 
     def to_all(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
         """(n, E) log-probabilities of the links from each head along its relation to every entity."""
@@ -176,13 +182,17 @@ class LinkProbability:
 
     def reasons(self, subject: int, relation: int, object_: int) -> list[Fired]:
         """The rules that speak for a link, the most confident first."""
-        return self.rules.fired(self.walks, subject, relation, object_)
+        found = self.rules.fired(self.walks, subject, relation, object_)
+        found += self.link_rules.fired(self.walks, subject, relation, object_)
+        return sorted(found, key=lambda each: -each.confidence)
 
     # Questions: a head and a direction each
 
     def asked(self, heads: Ids, directions: Ids) -> Asked:
         """What the voices say about all tails of each head and direction."""
-        best, joint = (torch.from_numpy(part) for part in self.rules.evidence(self.walks, heads, directions))
+        found = self.rules.evidence(self.walks, heads, directions)
+        self.link_rules.add_to(*found, self.walks, heads, directions)
+        best, joint = (torch.from_numpy(part) for part in found)
         order = torch.log(joint + 1e-3).mul_(0.5).add_(torch.log(best + 1e-3), alpha=0.5)
         there = back = None
         if self.predictor is not None:
