@@ -59,6 +59,7 @@ class Server:
         self.options, self.folder = options, folder
         self.starts = 0
         self.port = 0
+        self.is_up = False
         self.process: subprocess.Popen[str] | None = None
         self.seen: set[int] = set()
         """Ids of all processes that ever belonged to it."""
@@ -75,6 +76,7 @@ class Server:
                 if found := re.search(r"http://127.0.0.1:(\d+)/sparql", line):
                     self.port = int(found[1])
                     self.starts += 1
+                    self.is_up = True
                     return
             self.process.wait()
             if time.monotonic() > until:
@@ -202,6 +204,7 @@ class Soak:
                 self.server.process.wait()
                 self.server.process.stdout.close()
                 self.counts["kills of the whole server"] += 1
+                self.server.is_up = False
                 self.server.start()
             elif len(processes) > 1:
                 with contextlib.suppress(ProcessLookupError):
@@ -259,7 +262,8 @@ def main() -> int:
         start = backed_up = time.monotonic()
         while (now := time.monotonic() - start) < seconds:
             time.sleep(1)
-            memory.append((now, server.memory()))
+            if server.is_up:
+                memory.append((now, server.memory()))
             if time.monotonic() - backed_up > min(60.0, seconds / 3):
                 backed_up = time.monotonic()
                 copy(place / "live", place / "backup", force=True)
