@@ -232,9 +232,9 @@ def _review(
 
 def _reject(kb: KnowledgeBase, rejections: Rejections, one: Suggestion) -> None:
     """Remember it in the folder of the live graph, which a server of this graph uses, too."""
-    from biqe.serve.live.generations import create
+    from biqe.serve.live.generations import Base, create
 
-    create(rejections.path.parent, kb.splits, known=kb.known, prefixes=kb.prefixes or {})
+    create(rejections.path.parent, Base.first(kb.splits, kb.known, kb.prefixes))
     rejections.add((one.subject, one.relation, one.object))
 
 

@@ -73,7 +73,10 @@ class Run:
 
     @property
     def train_config(self) -> TrainConfig:
-        return TrainConfig(**self.record["train"])
+        try:
+            return TrainConfig(**self.record["train"])
+        except TypeError as error:
+            raise UnreadableFile(f"{self.folder / 'run.json'} is damaged: its options of training: {error}") from error
 
     @classmethod
     def create(
@@ -139,6 +142,9 @@ class Run:
         missing = {"model", "model_config", "train", "graph"} - set(record)
         if missing:
             raise UnreadableFile(f"{path} lacks {', '.join(sorted(missing))}")
+        for name, kind in (("model", str), ("model_config", dict), ("train", dict), ("graph", dict)):
+            if not isinstance(record[name], kind):
+                raise UnreadableFile(f"{path} is damaged: {name!r} is {str(record[name])[:60]!r}")
         return cls(folder, record)
 
     def graph(self, at: str | None = None) -> tuple[Path, Splits]:
