@@ -171,7 +171,7 @@ def parse_settings(model: str, words: list[str]) -> tuple[dict[str, Any], dict[s
 def _fields(model: str) -> tuple[dict[str, str], dict[str, str]]:
     """Names and types of the training settings, and of the settings of ``model``."""
     from biqe.models._catalogue import module_of
-    from biqe.train.config import TrainConfig
+    from biqe.training.config import TrainConfig
 
     train, own = (
         {field.name: str(field.type) for field in dataclasses.fields(kind)}

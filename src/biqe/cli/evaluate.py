@@ -348,7 +348,7 @@ def _with_hidden_facts(
 
 def _training_of(run: Path) -> dict[str, Any] | None:
     """How the run was trained, for the report; None where only a model folder is left of it."""
-    from biqe.train.run import Run, is_run_folder
+    from biqe.training.run import Run, is_run_folder
 
     if not is_run_folder(run):
         return None

@@ -26,7 +26,7 @@ from biqe.cli._options import (
 from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from biqe.train.loop import Result
+    from biqe.training.loop import Result
 
 DEFAULT_MINUTES = 10.0
 _SHOWN = ("mrr", "hits@3", "hits@10", "auc", "apr")
@@ -149,9 +149,9 @@ def train(
     validated, and the last weights are kept.
     """
     from biqe.cli._console import err, print_json
-    from biqe.train import presets, session
-    from biqe.train.adapt import adapted
-    from biqe.train.ranks import is_first
+    from biqe.training import presets, session
+    from biqe.training.adapt import adapted
+    from biqe.training.ranks import is_first
 
     _check_options(context, graph, graph_folder, out, set_, data, resume)
     graph = graph if graph is not None else graph_folder

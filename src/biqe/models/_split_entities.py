@@ -13,7 +13,7 @@ places them, so that distributed checkpoints read them on any number of ranks. W
 
 The library's own parallel loss (torch.distributed.tensor.parallel.loss_parallel) needs the same queries on every rank,
 and knows one true entity for each target and no label smoothing. Where it applies, the numbers are the same
-(tests/train/ranks_equal.py).
+(tests/training/ranks_equal.py).
 """
 
 from __future__ import annotations

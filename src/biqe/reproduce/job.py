@@ -90,7 +90,7 @@ class Job:
         """All options of the model and all settings of the training, as a run of today records them."""
         if self.recipe.model is None:
             return {}, {}
-        from biqe.train import session
+        from biqe.training import session
 
         room = {} if self.before is None else room_for_start(self.recipe, self.before.model_config)
         options = _options(self.recipe.model, json.dumps({**room, **self.model_config}))

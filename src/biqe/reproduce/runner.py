@@ -199,7 +199,7 @@ def _do(job: Job, desk: Desk) -> tuple[str, str]:
 
 def _result(job: Job, **facts: object) -> Result:
     from biqe.evaluate.machine import machine
-    from biqe.train.run import git_state, versions
+    from biqe.training.run import git_state, versions
 
     about = {key: value for key, value in machine().items() if key != "peak_resident_mib"}
     return Result(

@@ -31,9 +31,9 @@ from biqe.models.store import LoadedModel
 from biqe.query.bound import BoundQuery, QuerySet
 from biqe.reproduce.job import Job
 from biqe.reproduce.result import figures_of
-from biqe.train import checkpoint, session
-from biqe.train.loop import Listener
-from biqe.train.run import Run
+from biqe.training import checkpoint, session
+from biqe.training.loop import Listener
+from biqe.training.run import Run
 
 if TYPE_CHECKING:
     from biqe.benchmarks import OpenBenchmark
