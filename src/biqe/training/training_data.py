@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biqe.benchmarks.anycq import TupleQuestions
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import InvalidOption, UnknownName, VocabularyMismatch
 from biqe.evaluate.loop import evaluate
@@ -78,7 +79,9 @@ def open_training_data(
             "fingerprint": opened.fingerprint,
         }
         candidates = getattr(opened, "candidates", None)
-        return TrainingData(opened.train_queries(), opened.queries("valid"), opened.protocol, record, candidates)
+        train, valid = opened.train_queries(), opened.queries("valid")
+        assert not isinstance(train, TupleQuestions) and not isinstance(valid, TupleQuestions)
+        return TrainingData(train, valid, opened.protocol, record, candidates)
     if folder.is_dir():
         mined = set_folder.load(folder, splits)
         record = {"path": str(folder.resolve()), "recipe": mined.config.recipe, "seed": mined.config.seed}
