@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biqe.cli._options import Json
+from biqe.cli._options import Json, default_folder
 from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -21,7 +21,12 @@ def read(
         list[Path],
         typer.Argument(metavar="FOLDER_OR_FILE...", help="Files of triples, or folders of them.", show_default=False),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Graph folder to write.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Graph folder to write. Default: kg/NAME, as the input is called.", show_default=False
+        ),
+    ] = None,
     format: Annotated[
         str | None,
         typer.Option(
@@ -56,6 +61,14 @@ def read(
             help="Leave out lines of TSV, CSV, N-Triples and N-Quads that cannot be read, and report them.",
         ),
     ] = False,
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            "--encoding",
+            help="Encoding of lines of TSV and CSV that are not UTF-8, such as windows-1252.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Read graph files into a graph folder, which the other commands take.
@@ -65,12 +78,15 @@ def read(
     listed. Any other input is split at random into 90 % train, 5 % valid and 5 % test, with every entity and relation
     kept in train.
 
+        biqe import films.csv
         biqe import FB15k-237/ --out kg/fb15k237
         biqe import facts.nt.gz more.ttl --out kg/facts --split 0.1,0.1 --seed 7
         biqe import triples.txt --format csv --labels names.tsv --out kg/mine
 
     TSV and CSV have the columns subject, relation, object; a header with words such as head,relation,tail or
-    Subject,Property,Value (also h,r,t and s,p,o) may give them in another order. Lines that start with # are comments.
+    Subject,Property,Value (also h,r,t and s,p,o) may give them in another order. A table with other headers has one row
+    an entity: its first column names it, and each other column is a relation, or a value where it holds numbers, dates
+    or texts. Semicolons and vertical bars between columns are recognised, too. Lines that start with # are comments.
     Literals stay out of the graph and are counted, in TSV those written as "Rhein"@de or "42"^^<type>; a plain "Rhine"
     in TSV is a name with its quotation marks. Labels of entities come from rdfs:label, and from a labels.tsv beside the
     files. A file may be a pipe, or - for standard input, with --format; Parquet and RDF/XML must be files.
@@ -80,6 +96,7 @@ def read(
     from biqe.graph.importer import import_files
 
     size = find_sources(inputs, format=format, labels=labels).size
+    out = out or default_folder("kg", inputs[0])
     with progress("bytes read", total=size) as advance:
         imported = import_files(
             inputs,
@@ -91,12 +108,13 @@ def read(
             seed=seed,
             force=force,
             skip_bad=skip_bad,
+            encoding=encoding,
             advance=advance,
         )
     if json:
         print_json({"folder": str(out), **{key: value for key, value in imported.manifest.items() if key != "files"}})
     else:
-        _show_import(out, imported)
+        show_import(out, imported)
 
 
 def _shares(text: str | None) -> tuple[float, float] | None:
@@ -116,8 +134,10 @@ def _shares(text: str | None) -> tuple[float, float] | None:
     return valid, test
 
 
-def _show_import(out_folder: Path, imported: Imported) -> None:
+def show_import(out_folder: Path, imported: Imported) -> None:
+    """Print what was read, how it was understood, and what was left out."""
     from biqe.cli._console import err, listed, out
+    from biqe.explain.words import visible, wrapped
 
     manifest = imported.manifest
     counts: dict[str, Any] = manifest["source"]["counts"]
@@ -143,6 +163,7 @@ def _show_import(out_folder: Path, imported: Imported) -> None:
         ("named_graph", "statements from named graphs; the graph names are dropped"),
         ("comments", "comment lines"),
         ("labels_unused", "labels of names that are no entity"),
+        ("other_encoding", "lines in another encoding than UTF-8"),
         ("bad_lines", "lines that cannot be read, left out"),
     ):
         if counts[key]:
@@ -151,10 +172,13 @@ def _show_import(out_folder: Path, imported: Imported) -> None:
         err.print(f"skipped: {message}", soft_wrap=True)
     if counts["bad_lines"] > len(counts["bad_line_messages"]):
         err.print(f"skipped: {counts['bad_lines'] - len(counts['bad_line_messages']):,} more")
-    for header in counts["headers"]:
-        out.print(f"  header line of {header}", soft_wrap=True)
-    if counts["ignored_columns"]:
-        out.print(f"  ignored columns: {', '.join(counts['ignored_columns'])}")
+    for text in (
+        *(f"header line of {header}" for header in counts["headers"]),
+        *counts["tables"],
+        *([f"ignored columns: {', '.join(counts['ignored_columns'])}"] if counts["ignored_columns"] else []),
+    ):
+        for line in wrapped(visible(text), out.width, first="  ", rest="    "):
+            out.print(line, soft_wrap=True)
     if counts["ignored_files"]:
         out.print(f"  ignored files: {listed(counts['ignored_files'])}")
     default = manifest["prefixes"].get("")

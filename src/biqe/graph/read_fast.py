@@ -17,7 +17,7 @@ from biqe.graph.collect import Collector
 from biqe.graph.files import Source
 from biqe.graph.intern_kernels import HashInterner
 from biqe.graph.read_rdf import blank_prefix, read_lines
-from biqe.graph.read_table import data_rows, header_columns, note_header, read_tsv, read_tsv_lines
+from biqe.graph.read_table import data_rows, note_header, read_tsv, read_tsv_lines
 from biqe.graph.scan_kernels import (
     COMMENTS,
     DEFERRED,
@@ -31,6 +31,7 @@ from biqe.graph.scan_kernels import (
     scan_rdf_lines,
     scan_tsv,
 )
+from biqe.graph.table_shape import header_columns
 
 
 def read_fast(source: Source, into: Collector, *, scope: int = 0, block_bytes: int = BLOCK_BYTES) -> None:
