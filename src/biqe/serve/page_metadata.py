@@ -223,7 +223,8 @@ def _drawing(question: Question) -> out.Drawing:
                 label = str(term) if isinstance(term, Variable) else local_name(term.name)
                 key = str(term) if is_target else f"{term}{mark}"
                 named = label if isinstance(term, Variable) else written(term.name)
-                node = out.GraphNode(id=key, label=label, kind=kind, term=named)  # type: ignore[arg-type]
+                name = None if isinstance(term, Variable) else term.name
+                node = out.GraphNode(id=key, label=label, kind=kind, name=name, term=named)  # type: ignore[arg-type]
                 nodes.setdefault(key, node)
                 ends.append(key)
             edges.append(out.GraphEdge(source=ends[0], target=ends[1], label=local_name(pattern.relation)))
