@@ -287,7 +287,7 @@ def test_a_row_is_explained_by_what_passes_its_filters(world, conditions):
         for row in answers:
             explained = kb.explain(row, views=["witness"]).to_json()["witness"]
             hidden, side = explained["hidden"], answers.branch_of(row)
-            judged = Filters(side.filters, kb.vocabulary).passes(
+            judged = Filters(side.filters, kb.graph).passes(
                 {name: np.array([kb.vocabulary.entity_id(entity)]) for name, entity in hidden.items()}, 1
             )
             assert judged.all(), (body, row, hidden)

@@ -31,6 +31,7 @@ LAYERS = (
     "suggest",
     "answer",
     "knowledge_base",
+    "agents",
     "reproduce",
     "serve",
     "cli",

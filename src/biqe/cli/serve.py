@@ -41,6 +41,10 @@ def serve(
     cors: Annotated[
         list[str] | None, typer.Option(help="Another site whose pages may ask; * for all.", show_default=False)
     ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(help="Address of a reverse proxy that tells its clients' addresses.", show_default=False),
+    ] = None,
     graph: GraphFolder = None,
     known: Known = None,
     seconds: Annotated[float, typer.Option(help="Time limit of one request.")] = 30.0,
@@ -83,6 +87,7 @@ def serve(
         open_to_all=open_to_all,
         read_only=read_only,
         cors=tuple(cors or ()),
+        proxies=tuple(proxy or ()),
         mode=mode,
         limits=Limits(rows=max_rows),
         engine=EngineConfig(queue=queue, seconds=seconds),

@@ -87,7 +87,8 @@ def train(
     links_minutes: Annotated[
         float | None,
         typer.Option(
-            help="Of the minutes: how many first train a link predictor, which a hybrid begins with. Default: a sixth.",
+            help="Of the minutes: how many first train a link predictor, which a hybrid begins with. Default: three "
+            "fifths below five minutes, else two fifths.",
             show_default=False,
         ),
     ] = None,

@@ -192,10 +192,12 @@ def graph_of_rdflib(graph: Any) -> Graph:
     """The graph that rdflib holds, by way of N-Triples, so that it is read as a file of it would be."""
     if not hasattr(graph, "serialize") or not hasattr(graph, "namespaces"):
         raise InvalidOption(f"from_rdflib takes a graph of rdflib. Got {type(graph).__name__}")
-    form = "nquads" if getattr(graph, "context_aware", False) else "nt"
+    parts = graph.graphs() if hasattr(graph, "graphs") else [graph]  # a Dataset has several
     with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / f"graph.{'nq' if form == 'nquads' else 'nt'}"
-        graph.serialize(destination=str(path), format=form, encoding="utf-8")
+        path = Path(place) / "graph.nt"
+        with path.open("wb") as file:
+            for part in parts:
+                part.serialize(destination=file, format="nt", encoding="utf-8")
         found = graph_of_files([path])
     bound = {str(prefix): str(iri) for prefix, iri in graph.namespaces()}
     used = {namespace_of(name) for names in (found.vocabulary.entities, found.vocabulary.relations) for name in names}

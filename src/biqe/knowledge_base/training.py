@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from biqe.errors import InvalidOption, RunFailed
-from biqe.graph.knowledge_graph import Graph
+from biqe.graph.knowledge_graph import Graph, counted
 from biqe.knowledge_base import KnowledgeBase, open
 from biqe.knowledge_base.progress import Progress, progress
 
@@ -45,10 +45,9 @@ def train(
     returned as after a shorter run. A second one stops at once.
 
     >>> import tempfile
-    >>> rows = [(f"{kind}{n}", "is", kind) for kind in "ab" for n in range(30)]
-    >>> rows += [(f"a{n}", "likes", f"b{(n + step) % 30}") for n in range(30) for step in (0, 1)]
+    >>> graph = Graph.from_triples((f"a{n}", "likes", f"b{n % 30 + step}") for n in range(60) for step in (0, 1))
     >>> with tempfile.TemporaryDirectory() as place:
-    ...     kb = train(Graph.from_triples(rows), minutes=0.02, out=f"{place}/run", threads=1, show=False)
+    ...     kb = train(graph, minutes=0.01, out=f"{place}/run", model="cqd", threads=1, show=False)
     ...     len(kb.ask("SELECT ?who { :a0 :likes ?who }", top=3).predicted)
     3
     """
@@ -69,7 +68,7 @@ def train(
                 raise
             display.say("stopped before probabilities were calibrated")
         else:
-            said = f"{result.reason} after {result.place.step:,} steps of the encoder"
+            said = f"{result.reason} after {counted(result.place.step, 'step')}"
             display.say(f"{folder}: {said}; open it again with biqe.open({str(folder)!r})")
             if result.weighed is not None:
                 display.say(result.weighed.sentence())
@@ -111,9 +110,10 @@ def _run(
         )
     except BaseException:
         # A run that was refused leaves nothing behind.
-        if isinstance(graph, Graph) and not (folder / "run.json").exists():
-            shutil.rmtree(folder / GRAPH, ignore_errors=True)
-            with suppress(OSError):
+        if not (folder / "run.json").exists():
+            if isinstance(graph, Graph):
+                shutil.rmtree(folder / GRAPH, ignore_errors=True)
+            with suppress(OSError):  # unless it was there before, with something in it
                 folder.rmdir()
         raise
 

@@ -219,6 +219,10 @@ class Words:
         """The word after the next."""
         return self._words[min(self._at + 1, len(self._words) - 1)]
 
+    def ahead(self, count: int) -> tuple[Word, ...]:
+        """The next words; the last of the text again where there are no more."""
+        return tuple(self._words[min(self._at + step, len(self._words) - 1)] for step in range(count))
+
     def take(self) -> Word:
         """The next word, and go on to the one after it."""
         word = self.word

@@ -24,7 +24,7 @@ from biqe.errors import BiqeError, EmptyResult, InvalidOption, RunFailed, Vocabu
 from biqe.evaluate.machine import allocator
 from biqe.graph.knowledge_graph import Splits
 from biqe.models import _catalogue, store
-from biqe.models._contract import QueryModel, StartsFromLinks, has_entity_table, use_graph
+from biqe.models._contract import ComparesWithSample, QueryModel, StartsFromLinks, has_entity_table, use_graph
 from biqe.models._entity_loss import sample_entities
 from biqe.models._grown_graph import take_over
 from biqe.query.bound import QuerySet
@@ -351,7 +351,7 @@ def _train(
         share = config.links_minutes / config.minutes
         if newest is None:
             part = links_first.Part(listener, 0.0, share, of="link predictor")
-            links = _train_links(run, prepared.graph, part, note, keep_interrupted)
+            links = _train_links(run, prepared, part, note, keep_interrupted)
             interrupted = links if links is not None and links.reason == "interrupted" else None
             if interrupted is not None and not keep_interrupted:
                 return interrupted
@@ -366,8 +366,11 @@ def _train(
     run.log("started", allocator=allocator(), threads=torch.get_num_threads(), ranks=ranks.world)
     use_graph(model, splits["train"])
     processes = processes_of(model, ranks, config)
-    if samples(model, config) and has_entity_table(model):
-        sample_entities(model, splits["train"], config.negatives)
+    if samples(model, config):
+        if has_entity_table(model):
+            sample_entities(model, splits["train"], config.negatives)
+        elif isinstance(model, ComparesWithSample):
+            model.compare_with_sample(config.negatives)
 
     given = None if prepared.data is None else prepared.data.train
     stream = Stream(
@@ -417,28 +420,37 @@ def _note_validation(prepared: _Prepared, note: Note) -> None:
         )
 
 
-def _train_links(run: Run, graph: str, listener: Listener, note: Note, keep_interrupted: bool = False) -> Result | None:
+def _train_links(
+    run: Run, prepared: _Prepared, listener: Listener, note: Note, keep_interrupted: bool = False
+) -> Result | None:
     """Train the run's own link predictor in RUN/links, or resume it; None if it has finished."""
     folder, config, query_set = run.links_folder, run.train_config, run.record.get("set") or {}
     if is_run_folder(folder):
         newest = checkpoint.latest(Run.open(folder).checkpoints)
         if newest is not None and checkpoint.read_place(newest).finished:
             return None
-        return resume(folder, graph=graph, listener=listener)
+        return resume(folder, graph=prepared.graph, listener=listener)
     if folder.exists():  # a kill while the folder was being made; nothing was trained in it
         shutil.rmtree(folder)
     note(
         f"{config.links_minutes:g} of the {config.minutes:g} minutes first train a link predictor, which the model "
         "begins with; --links-minutes 0 leaves it out"
     )
+    rank = run.record["model_config"]["rank"]
+    own = links_first.settings(config, prepared.splits, rank, torch.get_num_threads())
     return start(
-        graph,
+        prepared.graph,
         folder,
-        train_config=settings(links_first.PREDICTOR, **links_first.settings(config)),
+        train_config=settings(links_first.PREDICTOR, **own),
         query_set=query_set.get("benchmark") or query_set.get("path"),
         data=query_set.get("data"),
         model=links_first.PREDICTOR,
-        model_options={"rank": run.record["model_config"]["rank"]},
+        model_options={
+            "rank": rank,
+            "relation_weight": links_first.relation_weight_for(
+                len(prepared.splits.train), len(prepared.splits.vocabulary.entities)
+            ),
+        },
         keep_interrupted=keep_interrupted,
         listener=listener,
     )
@@ -450,7 +462,7 @@ def _set_threads(config: TrainConfig, ranks: Ranks) -> None:
 
 def samples(model: QueryModel, config: TrainConfig) -> bool:
     """Whether targets are compared with a sample of the entities instead of all; InvalidOption if they cannot be."""
-    can_sample = has_entity_table(model)
+    can_sample = has_entity_table(model) or isinstance(model, ComparesWithSample)
     if config.softmax == "auto":
         return can_sample and model.entity_count >= SAMPLED_FROM
     if config.softmax == "sampled" and not can_sample:
