@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from biqe.cli._options import Device
+
 if TYPE_CHECKING:
     from biqe.reproduce.job import Job
 
@@ -32,6 +34,7 @@ def reproduce(
         int | None, typer.Option(help="Rank so many queries of each shape, not all.", show_default=False)
     ] = None,
     split: Annotated[str, typer.Option(help="valid, or test where there are test queries.")] = "valid",
+    device: Device = "cpu",
     data: Annotated[
         Path | None, typer.Option(help="Folder of benchmark files; else BIQE_DATA.", show_default=False)
     ] = None,
@@ -74,7 +77,7 @@ def reproduce(
     from biqe.reproduce.runner import run_table
     from biqe.reproduce.work import Places
 
-    places = Places(work, results, data)
+    places = Places(work, results, data, device)
     watcher = _Watcher(err, quiet=json)
     try:
         states = run_table(chosen, listed, places, resume=resume, watcher=watcher)
@@ -85,6 +88,7 @@ def reproduce(
             "--minutes": (minutes, None),
             "--sample": (sample, None),
             "--split": (split, "valid"),
+            "--device": (device, "cpu"),
             "--data": (data, None),
             "--work": (work, WORK),
             "--results": (results, RESULTS),

@@ -193,7 +193,7 @@ class GQE(QueryModel):
 
         positives = draw_positives(targets)  # (V,)
         refuse_unknown(positives >= 0, self.name, every=False)
-        negatives = draw_negatives(self.config.negatives, self.entity_count)  # (K,)
+        negatives = draw_negatives(self.config.negatives, self.entity_count, states.device)  # (K,)
         answers = self.entities.index_select(0, positives.clamp_min(0))  # (V, D)
         good = self._fit(states.unsqueeze(1), answers.unsqueeze(1)).squeeze(2)  # (V, 1)
         bad = self._fit(states, self.entities.index_select(0, negatives))  # (V, K)
