@@ -33,7 +33,7 @@ def reproduce(
     sample: Annotated[
         int | None, typer.Option(help="Rank so many queries of each shape, not all.", show_default=False)
     ] = None,
-    split: Annotated[str, typer.Option(help="valid, or test where there are test queries.")] = "valid",
+    split: Annotated[str, typer.Option(help="test, or valid, whose queries also chose the models.")] = "test",
     device: Device = "cpu",
     data: Annotated[
         Path | None, typer.Option(help="Folder of benchmark files; else BIQE_DATA.", show_default=False)
@@ -87,7 +87,7 @@ def reproduce(
             "--only": (only, None),
             "--minutes": (minutes, None),
             "--sample": (sample, None),
-            "--split": (split, "valid"),
+            "--split": (split, "test"),
             "--device": (device, "cpu"),
             "--data": (data, None),
             "--work": (work, WORK),
