@@ -34,9 +34,10 @@ README_ROWS = (
 """Table and recipe of the rows that README.md shows: those that were run, or of which a figure is published."""
 
 CAVEAT = """Before you compare: ours are one seed each, trained for the minutes of one processor that are shown, and on
-the split that is named; **validation** queries also chose the models. Published figures are on test queries. A row named
-*Hybrid* is BiQE's encoder with a link predictor inside, not the paper's model. The queries of cq-fb15k237 were mined by us as the paper mines them, and other true answers are
-filtered as in its authors' release, not as its text says.
+the split that is named; **validation** queries also chose the models. Published figures are on test queries. A row
+named *Hybrid* is BiQE's encoder with a link predictor inside, not the paper's model. The queries of cq-fb15k237 were
+mined by us as the paper mines them, and other true answers are filtered as in its authors' release, not as its text
+says.
 """
 
 HEAD = """# Results
@@ -49,7 +50,7 @@ HEAD = """# Results
   validation queries, so ours on the validation split are a little too good. Rows of a few minutes are a first round:
   they say which model learns faster, not how far it comes.
 - A row *on queries mined before, by another rule* is of a mined set in which two unknowns of a query could have the
-  same depth, which the paper rules out. Such rows stay until they are run again, and cannot be compared with the others.
+  same depth, which the paper rules out. Such rows stay until they are run again; do not compare them with others.
 - *BiQE* is the paper's encoder, trained as the paper says; only it stands beside the paper's figures. *BiQE,
   structure* has other positions. *Hybrid* is that encoder with a link predictor inside: no paper has figures of it.
   What departs from the paper that a model comes from is said under its table, and so are options of a result that are
