@@ -192,7 +192,7 @@ WORK: dict[str, Callable[[Job, OpenBenchmark, Trained, Outcome, Progress], None]
 
 def _targets(job: Job, opened: OpenBenchmark) -> QuerySet:
     queries = opened.queries(job.split)
-    if isinstance(queries, ShapedQueries):
+    if not isinstance(queries, QuerySet):
         raise InvalidOption(
             f"job {job.recipe.job} needs queries with several targets; {opened.name} has none",
             hint="name a CQ or Paths benchmark in the recipe",
