@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from biqe.cli import main
 from biqe.errors import InvalidOption
 from biqe.evaluate.loop import evaluate
 from biqe.evaluate.one_at_a_time import one_at_a_time
@@ -325,3 +326,24 @@ def test_a_device_that_is_not_there_is_refused_with_a_hint():
             _device.device_named("cuda")
         assert "gpu.md" in error.value.hint
     assert _device.device_named("cpu") == _device.CPU
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "atlas", "--out", "run"],
+        ["evaluate", "atlas"],
+        ["ask", "atlas", "ASK { :Rhine :flows_into :North_Sea }"],
+        ["serve", "atlas", "--check"],
+        ["reproduce", "positions"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_command_that_computes_takes_a_device_and_refuses_one_that_is_not_there(
+    command, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, "--device", "cuda"]) == 2
+    assert "torch sees no cuda device" in " ".join(capsys.readouterr().err.split())
+    assert list(tmp_path.iterdir()) == []

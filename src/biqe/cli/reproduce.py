@@ -72,11 +72,14 @@ def reproduce(
 
     from biqe.cli._console import err, print_json
     from biqe.cli._console import out as stdout
+    from biqe.models._device import device_named
     from biqe.reproduce import tables
     from biqe.reproduce.result import read_all
     from biqe.reproduce.runner import run_table
     from biqe.reproduce.work import Places
 
+    if device != "cpu":
+        device_named(device)  # refused now, and not once for each job
     places = Places(work, results, data, device)
     watcher = _Watcher(err, quiet=json)
     try:

@@ -533,6 +533,10 @@ def open(
     """
     if known is not None and known not in KNOWN:
         raise InvalidOption(f"'known' must be one of {', '.join(KNOWN)}. Got {known!r}")
+    if device != "cpu":
+        from biqe.models._device import device_named
+
+        device_named(device)  # refused now, and not at the first prediction
     if isinstance(name, Graph):
         if graph is not None:
             raise InvalidOption("the graph is given twice", hint="leave out graph=")
