@@ -8,6 +8,7 @@ say that they are elsewhere, hold real values, and refuse to meet tensors of the
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -304,18 +305,24 @@ def test_layers_may_compute_in_half_precision_and_the_loss_does_not():
     assert all(torch.isfinite(weight.grad).all() for weight in model.parameters())
 
 
-def test_batches_come_in_order_and_an_error_on_the_way_is_not_lost():
+@pytest.mark.parametrize("kind", ["cpu", "meta"])
+def test_batches_come_in_order_and_an_error_on_the_way_is_not_lost(kind):
     def some():
-        yield from ((n, torch.full((1,), n)) for n in range(5))
+        yield from ((n, torch.zeros(n)) for n in range(5))
         raise RuntimeError("the stream broke")
 
-    with standing_in() as device:
-        found, batches = [], _device.ahead(some(), torch.device("cpu"))
-        with pytest.raises(RuntimeError, match="broke"):
-            for number, batch in batches:
-                found.append((number, int(batch)))
-        assert found == [(n, n) for n in range(5)]
-        assert device.type == "lazy"
+    found, device = [], torch.device(kind)
+    with pytest.raises(RuntimeError, match="broke"):
+        for number, batch in _device.ahead(some(), device):
+            found.append((number, len(batch), batch.device))
+    assert found == [(n, n, device) for n in range(5)]
+
+
+def test_a_loop_that_stops_early_leaves_no_thread_behind():
+    batches = _device.ahead(((n, torch.zeros(n)) for n in range(5)), torch.device("meta"))
+    assert next(batches)[0] == 0
+    batches.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("next-batch")]
 
 
 def test_a_device_that_is_not_there_is_refused_with_a_hint():
