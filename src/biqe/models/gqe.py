@@ -23,8 +23,9 @@ with sampled negatives n_k that are no answers. The first is how Ren et al. 2020
 paper compares with, and the default; the second is Hamilton's; the third is ours.
 
 Cosines do not feel how long a state is, so nothing would teach an intersection the length that a later q + r needs,
-where training has no intersection with an edge behind it (Query2Box's ip). So under cosines an intersection is given
-the mean length of the states that it takes in.
+where training has no intersection with an edge behind it (Query2Box's ip): intersections grow while every figure of the
+trained shapes stays, and the edge behind them moves less and less. So under cosines an intersection is given the mean
+length of the states that it takes in.
 
 Named settings (``PRESETS``), as the paper's tables call them: ``gqe``; ``gqe-double``, of twice the width;
 ``gqe-mp``, with mean pooling for the intersection. All of them answer any acyclic query with any number of targets.
