@@ -48,7 +48,8 @@ HEAD = """# Results
   trained and ranked here. The last column says on which split, with how many seeds, and how many minutes of processor
   time the training took *in all*, that of a link predictor which a model begins with included. Models are kept by
   validation queries, so ours on the validation split are a little too good. Rows of a few minutes are a first round:
-  they say which model learns faster, not how far it comes.
+  they say which model learns faster, not how far it comes. Times a query (ms/query) are by the clock on the wall, and
+  were longer where the machine had other work: the first round of BiQE ran beside eight other programs.
 - A row *on queries mined before, by another rule* is of a mined set in which two unknowns of a query could have the
   same depth, which the paper rules out. Such rows stay until they are run again; do not compare them with others.
 - *BiQE* is the paper's encoder, trained as the paper says; only it stands beside the paper's figures. *BiQE,
