@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from biqe import benchmarks
+from biqe.benchmarks import registry
 from biqe.benchmarks.anycq import HARD, TupleQuestions
 from biqe.benchmarks.download import remote_files
 from biqe.benchmarks.opened import OpenBenchmark
@@ -93,6 +94,7 @@ def test_questions_are_as_many_as_published_and_fit_their_graph(opened):
     if opened.protocol == "bio":
         assert len(opened.types) == entities and valid.negatives is not None and valid.hard_negatives is not None
     assert len(opened.fingerprint) == 16
+    assert registry.queries_of_today(opened.name) in (None, opened.fingerprint)
 
 
 @pytest.mark.data

@@ -274,8 +274,8 @@ def make_run(folder: Path) -> None:
 
 def use_run(folder: Path) -> None:
     from biqe.knowledge_base.model_selection import read_selection
-    from biqe.train import held_out
-    from biqe.train.run import Run
+    from biqe.training import held_out
+    from biqe.training.run import Run
 
     for use in (
         lambda: Run.open(folder).train_config,
@@ -532,7 +532,7 @@ def test_hostile_command_lines_are_answered_or_refused(tmp_path, monkeypatch, ca
         if code == 2:
             assert told.err.strip(), "no word of what is wrong"
 
-    for name in ("torch", "numba", "pyoxigraph", "biqe.train.plan", "biqe.serve.start", "biqe.graph.importer"):
+    for name in ("torch", "numba", "pyoxigraph", "biqe.training.plan", "biqe.serve.start", "biqe.graph.importer"):
         __import__(name)
     with limits():
         for number in range(COMMANDS * CASES // 10_000):

@@ -117,12 +117,13 @@ class LinkProbability:
 
     def to_all(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
         """(n, E) log-probabilities of the links from each head along its relation to every entity."""
+        device, heads, relations = heads.device, heads.cpu(), relations.cpu()  # rules and kinds are arrays
         keys, place = np.unique(relations.numpy() * self.entity_count + heads.numpy(), return_inverse=True)
         found = self._rows.get(keys, self._judged)[torch.from_numpy(place)]
         if self.certain and len(place):
             rows, tails = self.walks.of_heads(heads.numpy(), relations.numpy())
             found.view(-1)[torch.from_numpy(rows * self.entity_count + tails)] = CERTAIN
-        return found
+        return found.to(device)
 
     def _judged(self, keys: Ids) -> torch.Tensor:
         """(n, E) log-probabilities of the links of heads and directions, as if the graph held none of them."""
@@ -221,10 +222,11 @@ class LinkProbability:
         """(n, E) scores of each tail from the head, and of the head from each tail."""
         assert self.predictor is not None
         R, entities, relations = self._known_relations, self.predictor.entities, self.predictor.relations
+        heads, directions = heads.to(entities.device), directions.to(entities.device)
         there = product(entities[heads], relations[directions])
         back = conjugate_product(relations[(directions + R) % (2 * R)], entities[heads])
         with torch.no_grad():
-            return tuple(with_all(torch.cat([there, back]), entities).split(len(heads)))  # type: ignore[return-value]
+            return tuple(with_all(torch.cat([there, back]), entities).cpu().split(len(heads)))  # type: ignore[return-value]
 
     def _normalisers_of_all(self, direction: int) -> torch.Tensor:
         """(E,) of every entity as the head of ``direction``."""

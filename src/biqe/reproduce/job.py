@@ -160,7 +160,7 @@ def expand(
         raise InvalidOption(f"sample must be at least 1. Got {sample}")
     recipes = table.recipes if only is None else (table.recipe(only),)
     return [
-        Job(recipe, seed, quick, split, *((minutes, sample) if recipe.model is not None else (None, None)))
+        Job(recipe, seed, quick, *((split, minutes, sample) if recipe.model is not None else ()))
         for seed in range(seeds)
         for recipe in recipes
         if seed == 0 or recipe.model is not None

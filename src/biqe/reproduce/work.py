@@ -27,6 +27,7 @@ from biqe.graph.triples import union
 from biqe.mine.statistics import split_statistics
 from biqe.models import store
 from biqe.models._contract import QueryModel, SolvesOtherwise, use_graph
+from biqe.models._device import device_named
 from biqe.models.store import LoadedModel
 from biqe.query.bound import BoundQuery, QuerySet
 from biqe.reproduce.job import Job
@@ -220,6 +221,9 @@ class Places:
     data: Path | None = None
     """Benchmark files; None where the benchmarks find them by themselves."""
 
+    device: str = "cpu"
+    """Where models compute."""
+
     @property
     def words(self) -> dict[Path, str]:
         """What stands for each folder in a result."""
@@ -305,7 +309,8 @@ def train(job: Job, desk: Desk) -> Trained:
     if (folder / "run.json").exists():
         if not is_finished(folder):
             desk.watcher.doing("going on with training")
-            _stop_if_interrupted(session.resume(folder, graph=str(graph), listener=desk.watcher).reason)
+            rest = session.resume(folder, graph=str(graph), device=desk.places.device, listener=desk.watcher)
+            _stop_if_interrupted(rest.reason)
     else:
         if folder.exists():  # a kill while the folder was being made; nothing was trained in it
             shutil.rmtree(folder)
@@ -319,6 +324,7 @@ def train(job: Job, desk: Desk) -> Trained:
             model=job.recipe.model,
             model_options=job.model_config,
             start_from=None if before is None else before.run.folder,
+            device=desk.places.device,
             listener=desk.watcher,
         )
         _stop_if_interrupted(result.reason)
@@ -326,7 +332,7 @@ def train(job: Job, desk: Desk) -> Trained:
     events = run.trace()
     return Trained(
         run,
-        store.load(run.model_folder),
+        store.load(run.model_folder, device_named(desk.places.device)),
         max((float(event.get("seconds", 0.0)) for event in events), default=0.0),
         1 + sum(event.get("event") == "resumed" for event in events),
         0.0 if before is None else before.seconds,

@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from biqe.errors import RunFailed, UnreadableFile
 from biqe.graph.whole_folder import open_regular
 from biqe.models._contract import QueryModel
+from biqe.models._device import device_of
 from biqe.models._split_entities import SplitTable
 from biqe.models.store import read_tensors, write_tensors
 from biqe.training import split_checkpoint
@@ -94,6 +95,8 @@ def _tensors(
         for key, value in optimizer.state[parameter].items():
             tensors[f"optimizer.{key}.{name}"] = value
     tensors["random"] = torch.get_rng_state()
+    if device_of(model).type == "cuda":
+        tensors["random_cuda"] = torch.cuda.get_rng_state()
     return tensors
 
 
@@ -170,8 +173,10 @@ def load(
         for name, parameter in model.named_parameters():
             found = {moment: owners[name] for moment, owners in moments.items() if name in owners}
             if found:
-                optimizer.state[parameter] = found
+                optimizer.state[parameter] = {moment: tensor.to(parameter.device) for moment, tensor in found.items()}
         torch.set_rng_state(tensors["random"])
+        if "random_cuda" in tensors and device_of(model).type == "cuda":
+            torch.cuda.set_rng_state(tensors["random_cuda"])
     except (KeyError, RuntimeError) as error:
         raise UnreadableFile(f"{path} is not a checkpoint of this run: {error}") from error
     return place, _own_rows(parts["average"], table)

@@ -19,6 +19,7 @@ import torch
 from biqe.errors import RunFailed
 from biqe.evaluate.machine import peak_resident_bytes
 from biqe.models._contract import QueryModel
+from biqe.models._device import ahead, device_of
 from biqe.training.checkpoint import Place
 from biqe.training.clock import Clock
 from biqe.training.config import TrainConfig
@@ -81,7 +82,7 @@ def train(
     place, clock, result = state.place, state.clock, state.result
     model.train()
     with processes.signals, _flushed_denormals():
-        for epoch, queries, batch in _batches(stream, place, clock):
+        for epoch, queries, batch in _batches(stream, place, clock, device_of(model)):
             processes.before_step(batch, queries, clock)
             fraction = clock.fraction(place.epoch + place.batch / len(epoch))
             if fraction >= 1.0:
@@ -147,11 +148,11 @@ def take_step(
     return float(loss)
 
 
-def _batches(stream: Stream, place: Place, clock: Clock) -> Iterator[tuple[Epoch, int, Any]]:
+def _batches(stream: Stream, place: Place, clock: Clock, device: torch.device) -> Iterator[tuple[Epoch, int, Any]]:
     """Batches from where the run stands, epoch after epoch: the epoch, the number of queries, and the batch."""
     while clock.fraction(place.epoch) < 1.0:
         epoch = stream.epoch(place.epoch)
-        for queries, batch in epoch.from_batch(place.batch):
+        for queries, batch in ahead(epoch.from_batch(place.batch), device):
             yield epoch, queries, batch
         place.epoch, place.batch = place.epoch + 1, 0
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from biqe.models._contract import QueryModel
+from biqe.models._device import device_of
 from biqe.training.config import TrainConfig
 
 
@@ -27,9 +28,10 @@ def optimizer_of(model: QueryModel, config: TrainConfig) -> torch.optim.Optimize
     decayed = [weight for weight in learnt(model).values() if weight.dim() > 1]
     plain = [weight for weight in learnt(model).values() if weight.dim() <= 1]
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    device = device_of(model).type
     if config.optimizer == "adagrad":
-        return RowAdagrad(groups, lr=config.learning_rate, fused=True)
-    return RowAdamW(groups, lr=config.learning_rate, betas=(0.9, 0.98), fused=True)
+        return RowAdagrad(groups, lr=config.learning_rate, fused=device == "cpu")
+    return RowAdamW(groups, lr=config.learning_rate, betas=(0.9, 0.98), fused=device in ("cpu", "cuda", "mps"))
 
 
 def clip_gradients(model: QueryModel, most: float) -> torch.Tensor:
@@ -75,7 +77,7 @@ class RowAdamW(torch.optim.AdamW):
     ) -> None:
         state, rate, (fade_first, fade_second) = self.state[weight], group["lr"], group["betas"]
         if not state:
-            state["step"] = torch.zeros(len(weight))
+            state["step"] = torch.zeros(len(weight), device=weight.device)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weight), torch.zeros_like(weight)
         clock = state["step"].index_select(0, rows).add_(1)
         first = state["exp_avg"].index_select(0, rows).lerp_(gradient, 1 - fade_first)
@@ -142,6 +144,7 @@ class RunningAverage:
         if saved is None:
             self._weights = {name: weight.detach().clone() for name, weight in learnt(model).items()}
         else:
+            saved = {name: tensor.to(device_of(model)) for name, tensor in saved.items()}
             self._weights = {name: saved[name] for name in learnt(model)}
             if FADED in saved:
                 self._faded = float(saved[FADED])
@@ -152,7 +155,7 @@ class RunningAverage:
     def weights(self) -> dict[str, torch.Tensor]:
         """The average by name, all rows up to date."""
         for name, seen in self._faded_at.items():
-            self._catch_up(name, torch.arange(len(seen)))
+            self._catch_up(name, torch.arange(len(seen), device=seen.device))
         return self._weights
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -169,7 +172,7 @@ class RunningAverage:
             rows = touched_rows(weight)
             if rows is not None:
                 if name not in self._faded_at:
-                    self._faded_at[name] = torch.full((len(weight),), self._faded, dtype=torch.float64)
+                    self._faded_at[name] = rows.new_full((len(weight),), self._faded, dtype=torch.float64)
                 self._catch_up(name, rows)
                 self._rows[name] = rows
 

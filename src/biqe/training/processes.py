@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from biqe.models._contract import QueryModel, predictions
+from biqe.models._device import half_precision
 from biqe.models._entity_loss import sparse_weights
 from biqe.models._split_entities import SplitTable, split
 from biqe.training import checkpoint
@@ -80,7 +81,8 @@ class Processes:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the gradients of a step, clipped to norm ``config.clip``; the loss, and the norm before clipping."""
         optimizer.zero_grad(set_to_none=getattr(self.model, "uses_all_weights", False))
-        loss = self.model.loss(batch, label_smoothing=config.label_smoothing)
+        with half_precision(self.model):
+            loss = self.model.loss(batch, label_smoothing=config.label_smoothing)
         loss.backward()
         return loss.detach(), clip_gradients(self.model, config.clip)
 
@@ -229,8 +231,9 @@ class Replicas:
             for name in self._sparse:
                 gradient = weights[name].grad
                 if gradient is not None:
-                    gradient = weights[name].grad = gradient.coalesce()
-                    dist.all_reduce(gradient)
+                    summed = gradient.coalesce().cpu()  # NCCL adds up no sparse gradients
+                    dist.all_reduce(summed)
+                    weights[name].grad = summed.to(gradient.device)
             if not self.split:
                 return clip_gradients(self.model, most)
             squares = torch.zeros(2, dtype=torch.float64)  # of weights that all ranks hold, of this rank's rows
@@ -254,7 +257,8 @@ class _Loss(torch.nn.Module):
         self.model = model
 
     def forward(self, batch: Any, label_smoothing: float) -> torch.Tensor:
-        return self.model.loss(batch, label_smoothing=label_smoothing)
+        with half_precision(self.model):
+            return self.model.loss(batch, label_smoothing=label_smoothing)
 
 
 def _sum_over_ranks(_, bucket):  # type: ignore[no-untyped-def]  # the library compares annotations, and finds strings here

@@ -31,7 +31,16 @@ from biqe.models._split_entities import all_gather
 
 T = TypeVar("T")
 
-LOST = ("gloo", "connection closed", "connection reset", "connection refused", "timed out", "broken pipe", "tcpstore")
+LOST = (
+    "gloo",
+    "nccl",
+    "connection closed",
+    "connection reset",
+    "connection refused",
+    "timed out",
+    "broken pipe",
+    "tcpstore",
+)
 """Words that tell a failed exchange from other errors of torch."""
 
 
@@ -177,7 +186,9 @@ def _connect(world: int, timeout: float) -> Ranks:
             # On one machine torchrun keeps its store over restarts, with the addresses of the dead ranks in it.
             # On several machines each restart has its own store, and machines may count restarts differently.
             store = dist.PrefixStore(f"attempt-{_number('TORCHELASTIC_RESTART_COUNT', 0)}", store)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=wait)
+        # What the ranks tell each other is in the processor's memory; gradients are where the model lives.
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=wait)
     except (RuntimeError, ValueError) as error:
         raise RanksFailed(
             f"rank {rank} of {world} did not meet the others at {where} within {timeout:g} s: {_first_line(error)}",

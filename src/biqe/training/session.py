@@ -25,6 +25,7 @@ from biqe.evaluate.machine import allocator
 from biqe.graph.knowledge_graph import Splits
 from biqe.models import _catalogue, store
 from biqe.models._contract import ComparesWithSample, QueryModel, StartsFromLinks, has_entity_table, use_graph
+from biqe.models._device import device_named
 from biqe.models._entity_loss import sample_entities
 from biqe.models._grown_graph import take_over
 from biqe.query.bound import QuerySet
@@ -125,6 +126,7 @@ def start(
     start_from: str | os.PathLike[str] | None = None,
     continues: str | os.PathLike[str] | None = None,
     preset: str | None = None,
+    device: str = "cpu",
     keep_interrupted: bool = False,
     listener: Listener,
     note: Note = lambda text: None,
@@ -134,8 +136,9 @@ def start(
     ``query_set`` is the folder of a mined set or the name of a benchmark, whose files lie in ``data``. ``start_from``
     is a run or model folder of a link predictor on the same graph, whose embeddings the model begins with.
     ``continues`` is a run or model folder whose weights the model begins with; its graph may have been smaller.
-    ``preset`` is the name of the settings, which is recorded. A run that is refused leaves nothing behind. With
-    ``keep_interrupted``, a run that Ctrl-C stops has a model of what was learnt until then, and can still be resumed.
+    ``preset`` is the name of the settings, which is recorded. ``device`` is where it is trained, one of
+    _device.DEVICES. A run that is refused leaves nothing behind. With ``keep_interrupted``, a run that Ctrl-C stops has
+    a model of what was learnt until then, and can still be resumed.
     """
 
     def prepare() -> _Prepared:
@@ -158,6 +161,7 @@ def start(
             graph, place, whole, splits, fresh, opened, _validation(splits, opened, train_config, fresh, ranks)
         )
 
+    place = device_named(device)
     with joined(train_config.rank_timeout) as ranks, ExitStack() as locks:
         _set_threads(train_config, ranks)
         prepared = ranks.all_or_none(prepare)
@@ -187,7 +191,7 @@ def start(
 
         run = Run(out, ranks.from_first(create), writes=ranks.first)
         try:
-            return _train(run, prepared, listener, ranks, note, keep_interrupted)
+            return _train(run, prepared, listener, ranks, note, place, keep_interrupted)
         except RunFailed:
             raise
         except BiqeError:
@@ -201,9 +205,11 @@ def resume(
     *,
     listener: Listener,
     graph: str | None = None,
+    device: str = "cpu",
     note: Note = lambda text: None,
 ) -> Result:
-    """Train the run in ``folder`` to its end. Its graph must be the one that it began with."""
+    """Train the run in ``folder`` to its end, on the graph that it began with, and on any device."""
+    place = device_named(device)
     with joined(_timeout_of(folder)) as ranks, ExitStack() as locks:
 
         def lock() -> dict[str, Any]:
@@ -216,7 +222,7 @@ def resume(
         newest = checkpoint.newest(run.checkpoints, ranks)
         prepared = ranks.all_or_none(lambda: _prepare_again(run, graph, newest, ranks))
         ranks.check_same(*_shared_facts(prepared, run.train_config))
-        return _train(run, prepared, listener, ranks, note)
+        return _train(run, prepared, listener, ranks, note, place)
 
 
 def _prepare_again(run: Run, graph: str | None, newest: Path | None, ranks: Ranks) -> _Prepared:
@@ -321,7 +327,13 @@ def triples_of(name: str) -> int:
 
 
 def _train(
-    run: Run, prepared: _Prepared, listener: Listener, ranks: Ranks, note: Note, keep_interrupted: bool = False
+    run: Run,
+    prepared: _Prepared,
+    listener: Listener,
+    ranks: Ranks,
+    note: Note,
+    device: torch.device,
+    keep_interrupted: bool = False,
 ) -> Result:
     """Train the link predictor, where the run has one of its own, and then the model."""
     config, model, whole, splits = run.train_config, prepared.model, prepared.whole, prepared.splits
@@ -351,7 +363,7 @@ def _train(
         share = config.links_minutes / config.minutes
         if newest is None:
             part = links_first.Part(listener, 0.0, share, of="link predictor")
-            links = _train_links(run, prepared, part, note, keep_interrupted)
+            links = _train_links(run, prepared, part, note, device, keep_interrupted)
             interrupted = links if links is not None and links.reason == "interrupted" else None
             if interrupted is not None and not keep_interrupted:
                 return interrupted
@@ -363,7 +375,8 @@ def _train(
             torch.manual_seed(config.seed)
         listener = links_first.Part(listener, share, 1.0)
     keep_freed_memory()
-    run.log("started", allocator=allocator(), threads=torch.get_num_threads(), ranks=ranks.world)
+    model.to(device)
+    run.log("started", allocator=allocator(), threads=torch.get_num_threads(), ranks=ranks.world, device=str(device))
     use_graph(model, splits["train"])
     processes = processes_of(model, ranks, config)
     if samples(model, config):
@@ -421,7 +434,7 @@ def _note_validation(prepared: _Prepared, note: Note) -> None:
 
 
 def _train_links(
-    run: Run, prepared: _Prepared, listener: Listener, note: Note, keep_interrupted: bool = False
+    run: Run, prepared: _Prepared, listener: Listener, note: Note, device: torch.device, keep_interrupted: bool = False
 ) -> Result | None:
     """Train the run's own link predictor in RUN/links, or resume it; None if it has finished."""
     folder, config, query_set = run.links_folder, run.train_config, run.record.get("set") or {}
@@ -429,7 +442,7 @@ def _train_links(
         newest = checkpoint.latest(Run.open(folder).checkpoints)
         if newest is not None and checkpoint.read_place(newest).finished:
             return None
-        return resume(folder, graph=prepared.graph, listener=listener)
+        return resume(folder, graph=prepared.graph, device=device.type, listener=listener)
     if folder.exists():  # a kill while the folder was being made; nothing was trained in it
         shutil.rmtree(folder)
     note(
@@ -452,6 +465,7 @@ def _train_links(
             ),
         },
         keep_interrupted=keep_interrupted,
+        device=device.type,
         listener=listener,
     )
 
