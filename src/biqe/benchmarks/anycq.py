@@ -115,7 +115,7 @@ def _read(path: Path, free: int, binding: Binding) -> Iterator[tuple[BoundQuery,
                 ids, answers, kind = entry
                 ((key, tuples),) = answers.items()
                 if kind not in (EASY, HARD, NONE) or key != "&".join(f"f{n + 1}" for n in range(free)):
-                    raise ValueError
+                    raise TypeError
                 yield _bound(path, atoms, ids, free, binding), kind, _tuples(path, tuples, free, binding)
             except (TypeError, ValueError, KeyError, AttributeError) as error:
                 raise UnreadableFile(
@@ -162,5 +162,5 @@ def _id(path: Path, id_: Any, table: NDArray[np.int32]) -> int:
 
 def _tuples(path: Path, tuples: Any, free: int, binding: Binding) -> NDArray[np.int32]:
     if not isinstance(tuples, list) or not all(isinstance(row, list) and len(row) == free for row in tuples):
-        raise ValueError
+        raise TypeError
     return np.array([[_id(path, id_, binding.entities) for id_ in row] for row in tuples], np.int32).reshape(-1, free)

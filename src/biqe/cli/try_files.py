@@ -55,7 +55,6 @@ def try_files(
         from biqe.serve.start import refuse_without_extra
 
         refuse_without_extra()
-    _heading("What the files hold")
     graph, run, is_new = _imported(inputs)
     out.print()
     _show_relations(graph)
@@ -104,6 +103,7 @@ def _imported(inputs: list[Path]) -> tuple[Path, Path, bool]:
         taken.append((graph, run))
     imported = import_files(inputs, graph, skip_bad=True, encoding=ENCODING)
     try:
+        _heading("What the files hold")
         show_import(graph, imported)
         _refuse_many_bad(imported)
     except BaseException:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 from collections.abc import Iterator
@@ -120,18 +119,18 @@ def _run(
 
 def _new_folder(name: str) -> Path:
     """A folder in RUNS that is free, made now, so that two programs do not take the same."""
-    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
-    for folder in (RUNS / free for free in names):
+    number = 1
+    while True:
+        folder = RUNS / (name if number == 1 else f"{name}-{number}")
         try:
             folder.mkdir(parents=True)
+            return folder
         except FileExistsError:
-            continue
+            number += 1
         except OSError as error:
             raise RunFailed(
                 f"cannot write to {folder}: {error.strerror or error}", hint="give another folder with out="
             ) from error
-        return folder
-    raise AssertionError
 
 
 @contextmanager

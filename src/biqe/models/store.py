@@ -275,7 +275,7 @@ def _read_vocabulary(folder: Path, manifest: dict[str, Any]) -> Vocabulary:
     try:
         data = read_json(path, MAX_VOCABULARY_BYTES)
         if not all(isinstance(name, str) for kind in ("entities", "relations") for name in data[kind]):
-            raise ValueError("a name is not a text")
+            raise TypeError("a name is not a text")
         labels = {int(entity): str(label) for entity, label in data["labels"].items()}
         vocabulary = Vocabulary(data["entities"], data["relations"], labels)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -137,7 +137,7 @@ def bind(query: Query, vocabulary: Vocabulary, *, closed: bool = False) -> Bound
     >>> from biqe.query.sparql import parse
     >>> town = Vocabulary(["Rhine", "Bonn"], ["located_on"])
     >>> bind(parse("SELECT ?city WHERE { ?city :located_on :Rhine }"), town)
-    BoundQuery(nodes=(-1, 0), edges=((0, 0, 1),), targets=(0,), names=('city', ''), limit=None)
+    BoundQuery(nodes=(-1, 0), edges=((0, 0, 1),), targets=(0,), names=('city', ''), limit=None, negated=())
     """
     _refuse_incomplete(query, closed)
     nodes: list[int] = []

@@ -159,12 +159,12 @@ def _salvaged_updates(
     for version in range(after + 1, min(last, after + MAX_UPDATES) + 1):
         try:
             if connection is None:
-                raise ValueError("its file cannot be read")
+                raise TypeError("its file cannot be read")
             row = connection.execute(
                 "SELECT version, changes, checksum FROM updates WHERE version = ?", (version,)
             ).fetchone()
             if row is None:
-                raise ValueError("it is missing")
+                raise TypeError("it is missing")
             yield version, decode(checked(*row).changes)[1]
         except (*DAMAGE, UnreadableFile) as error:
             given_up.append(f"update {version:,}: {_reason(error)}")
