@@ -225,12 +225,6 @@ class Soak:
         return lost, back
 
 
-def temporary() -> set[str]:
-    """Temporary folders of biqe."""
-    place = Path(tempfile.gettempdir())
-    return {path.name for path in place.iterdir() if re.fullmatch(r"biqe-(exact|metrics|log)-[0-9a-z_]{8}", path.name)}
-
-
 def main() -> int:
     """Run the soak and print its counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -246,7 +240,9 @@ def main() -> int:
     options = parser.parse_args()
     seconds = 60.0 if options.quick else 60.0 * options.minutes
     place = Path(tempfile.mkdtemp(prefix="soak-"))
-    before = temporary()
+    # Temporary folders of its own, so that nobody else's are counted.
+    (place / "temporary").mkdir()
+    os.environ["TMPDIR"] = tempfile.tempdir = str(place / "temporary")
     os.environ["OMP_NUM_THREADS"] = "1"
     server = Server(options, place / "live")
     memory: list[tuple[float, int]] = []
@@ -299,7 +295,7 @@ def main() -> int:
             "memory_end_mb": round(medians[1] / 1e6),
             "memory_growth": round(medians[1] / max(medians[0], 1), 3),
             "processes_left": len(left),
-            "folders_left": sorted(temporary() - before),
+            "folders_left": sorted(path.name for path in (place / "temporary").iterdir()),
             "bases": sorted(path.name for path in (place / "live").glob("0*")),
             "machine": machine(),
         }
