@@ -229,15 +229,17 @@ async def measure(port: int, pid: int, queries: list[str], requests: list[Reques
 @contextlib.contextmanager
 def server(options: Any) -> Iterator[tuple[int, int]]:
     """Process id and port of a running server."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w+") as log:
         command = [sys.executable, "-m", "biqe", "serve", options.target, "--port", "0", "--live", f"{folder}/live"]
         process = subprocess.Popen(
-            [*command, "--workers", str(options.workers)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [*command, "--workers", str(options.workers)], stdout=subprocess.PIPE, stderr=log, text=True
         )
         assert process.stdout is not None
         try:
             lines = iter(process.stdout.readline, "")
-            port = next(int(found[1]) for line in lines if (found := re.search(r":(\d+)/sparql", line)))
+            port = next((int(found[1]) for line in lines if (found := re.search(r":(\d+)/sparql", line))), None)
+            if port is None:
+                raise SystemExit(f"the server did not start: {Path(log.name).read_text()[-1000:]}")
             yield process.pid, port
         finally:
             process.send_signal(signal.SIGTERM)
