@@ -13,8 +13,8 @@ attackers have other addresses (127.0.1.1 and so on) and ask again as soon as th
     joins     4 connections, each a cross join: two of the exact store, two of the JSON API
     insert    one INSERT whose WHERE part has no end
     upload    RDF/XML nested 200,000 deep, RDF/XML with entities in entities, and a gzip bomb
-    predict   40 connections, each a prediction of three unknowns
     all       all of these at once
+    predict   40 connections, each a prediction of three unknowns
 
 For each attack: requests of the light clients, their median, 99th percentile and worst time in milliseconds, errors,
 and the largest sum of memory (PSS) of all processes of the server. The last line is one JSON object.
@@ -162,16 +162,17 @@ def attacks(queries: list[str]) -> dict[str, list[Request]]:
         b'<!DOCTYPE r [<!ENTITY e0 "xxxxxxxxxx">' + entities + b"]>" + HEAD + b"<a><b>&e11;</b></a></rdf:RDF>",
     ]
     bomb = gzip.compress(b"".join(b"a%d\tr\t%s\n" % (number, b"b" * 1000) for number in range(400_000)), 1)
-    found = {
+    found: dict[str, list[Request]] = {
         "none": [],
         "paths": [Request.form("/sparql", query=PATHS)] * 40,
         "joins": joins,
         "insert": [Request.form("/update", update=INSERT)],
         "upload": [Request("/api/load", body, "application/rdf+xml") for body in uploads]
         + [Request("/api/load", bomb, "text/tab-separated-values")],
-        "predict": [Request.form("/sparql", query=unknowns(queries[0]), mode="predicted", top="1000")] * 40,
     }
-    return {**found, "all": [request for each in found.values() for request in each]}
+    found["all"] = [request for each in found.values() for request in each]
+    found["predict"] = [Request.form("/sparql", query=unknowns(queries[0]), mode="predicted", top="1000")] * 40
+    return found
 
 
 def unknowns(query: str) -> str:
@@ -228,15 +229,17 @@ async def measure(port: int, pid: int, queries: list[str], requests: list[Reques
 @contextlib.contextmanager
 def server(options: Any) -> Iterator[tuple[int, int]]:
     """Process id and port of a running server."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w+") as log:
         command = [sys.executable, "-m", "biqe", "serve", options.target, "--port", "0", "--live", f"{folder}/live"]
         process = subprocess.Popen(
-            [*command, "--workers", str(options.workers)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [*command, "--workers", str(options.workers)], stdout=subprocess.PIPE, stderr=log, text=True
         )
         assert process.stdout is not None
         try:
             lines = iter(process.stdout.readline, "")
-            port = next(int(found[1]) for line in lines if (found := re.search(r":(\d+)/sparql", line)))
+            port = next((int(found[1]) for line in lines if (found := re.search(r":(\d+)/sparql", line))), None)
+            if port is None:
+                raise SystemExit(f"the server did not start: {Path(log.name).read_text()[-1000:]}")
             yield process.pid, port
         finally:
             process.send_signal(signal.SIGTERM)

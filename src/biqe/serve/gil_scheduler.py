@@ -157,10 +157,10 @@ class GilScheduler:
                 self._grant_next()
 
     def _grant_next(self) -> None:
-        """Let the next thread run if none does, or if those that run exceeded their lease, which is twice as long for
-        each thread more: every one of them makes the others slower, and the event loop as well. The lock is held."""
+        """Let the next thread run if none does, or if those that run exceeded their lease. The lease is four times as
+        long for each thread more: each makes the others slower, and the event loop as well. The lock is held."""
         now = time.monotonic()
-        if self._running and now - self._since <= self.lease * 2 ** min(self._running - 1, 16):
+        if self._running and now - self._since <= self.lease * 4 ** min(self._running - 1, 8):
             return
         if self._last is not None and (not self._queue or self._urgent()):
             granted, self._last = self._last, None
