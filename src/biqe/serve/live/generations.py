@@ -7,6 +7,7 @@
     ├── 000000000120/         a base, named by the version of the graph that it holds
     │   ├── graph/            graph folder (biqe.graph.folder), memory-mapped
     │   └── literals          statements with a literal as object
+    ├── rejected.jsonl        suggestions that somebody rejected (biqe.suggest.rejections)
     └── .lock                 held by the process that writes
 
 The state has the checksum of the base's manifest, and that has those of all files of the base. A new base is written
@@ -46,7 +47,7 @@ from biqe.serve.live.log import RESTORE, Log, damaged
 
 KIND = "biqe live graph"
 VERSION = 2
-GRAPH, LITERALS, LOCK = "graph", "literals", ".lock"
+GRAPH, LITERALS, LOCK, REJECTED = "graph", "literals", ".lock", "rejected.jsonl"
 MAX_LITERALS_BYTES = 1 << 36
 
 
@@ -64,6 +65,11 @@ class Base:
     """Fingerprint of the graph that the live graph was made from."""
     copies: tuple[str, ...] = ()
     """Fingerprints of graphs that runs copied from it."""
+
+    @classmethod
+    def first(cls, splits: Splits, known: str, prefixes: Mapping[str, str] | None) -> Base:
+        """The base of a new live graph."""
+        return cls(0, splits, dict(prefixes or {"": ""}), (), known, splits.fingerprint)
 
 
 def is_live_folder(folder: str | os.PathLike[str]) -> bool:
@@ -94,11 +100,13 @@ def create(folder: Path, base: Base) -> None:
         raise RunFailed(f"{folder} cannot be made: {error.strerror or error}") from error
 
 
-def write(folder: Path, base: Base, *, replace: bool = True) -> None:
+def write(folder: Path, base: Base, *, rejected: bytes = b"", replace: bool = True) -> None:
     """Write a live graph with this base and without updates, whole or not at all."""
 
     def fill(place: Path) -> None:
         (place / LOCK).touch()
+        if rejected:
+            write_synced(place / REJECTED, lambda stream: stream.write(rejected))
         Log.create(place, write_base(place, base), base.version)
         manifest = json.dumps({"kind": KIND, "version": VERSION}) + "\n"
         write_synced(place / MANIFEST, lambda stream: stream.write(manifest.encode()))
