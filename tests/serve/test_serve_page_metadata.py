@@ -33,3 +33,16 @@ def test_relations_that_are_usual_for_the_subject_come_first(atlas_kb):
     assert own == set(first[: len(own)])
     for word in ("?x", "", ":no_such", '"text"', "<"):
         assert offered(atlas_kb, "flows", "relation", after=word) == offered(atlas_kb, "flows", "relation")
+
+
+def test_blanks_are_written_as_underscores(tmp_path):
+    from biqe.cli import main
+    from biqe.knowledge_base import open as open_knowledge_base
+
+    (tmp_path / "a.tsv").write_text("New York\tlies at\tHudson River\nBoston\tlies at\tsea\n", encoding="utf-8")
+    assert main(["import", str(tmp_path / "a.tsv"), "--split", "none", "--out", str(tmp_path / "g")]) == 0
+    kb = open_knowledge_base(tmp_path / "g")
+    assert offered(kb, "lies_a", "relation") == offered(kb, "lies", "relation") == [":lies_at"]
+    assert offered(kb, "new_y") == offered(kb, "New Y") == [":New_York"]
+    assert offered(kb, "", after=":lies_at") == offered(kb, "", after="<lies%20at>")
+    assert kb.ask("SELECT ?x { :New_York :lies_at ?x }").known_count == 1

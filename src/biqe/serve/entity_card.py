@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from biqe.graph.index import Index
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import local_name
+from biqe.knowledge_base.listing import in_query
 from biqe.query.bind import find_entity
-from biqe.query.scan import abbreviated
 from biqe.serve import schemas as out
 from biqe.serve.example_questions import Questions
 from biqe.serve.views import entity_value
@@ -36,7 +36,7 @@ def card(
         out.FactGroup(
             relation=vocabulary.relations[number],
             label=local_name(vocabulary.relations[number]),
-            term=abbreviated(vocabulary.relations[number], prefixes),
+            term=in_query(vocabulary.relations, number, prefixes),
             inverse=is_inverse,
             count=len(others),
             values=[entity_value(other, vocabulary) for other in others[: limit or LISTED].tolist()],
@@ -52,7 +52,7 @@ def card(
     )
     value = entity_value(entity, vocabulary)
     return out.EntityOut(
-        value=value.model_copy(update={"term": value.term and abbreviated(value.name or "", prefixes)}),
+        value=value.model_copy(update={"term": value.term and in_query(vocabulary.entities, entity, prefixes)}),
         classes=[entity_value(each, vocabulary) for each in ask.classes(entity)],
         count=sum(len(others) for *_, others in sides),
         facts=groups,

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from biqe.graph.index import objects
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import local_name
+from biqe.knowledge_base.listing import in_query
 from biqe.query.bind import RDF_TYPE, relation_called
-from biqe.query.scan import abbreviated
 from biqe.serve import schemas as out
 
 if TYPE_CHECKING:
@@ -130,11 +130,11 @@ class Questions:
         return name if 2 * count > len(sample) and name.isascii() and name and len(name) <= 24 else None
 
     def _relation(self, relation: int) -> tuple[str, str]:
-        name = self.graph.vocabulary.relations[relation]
-        return local_name(name).replace("_", " "), abbreviated(name, self.prefixes)
+        relations = self.graph.vocabulary.relations
+        return local_name(relations[relation]).replace("_", " "), in_query(relations, relation, self.prefixes)
 
     def _name(self, entity: int) -> str:
-        return abbreviated(self.graph.vocabulary.entities[entity], self.prefixes)
+        return in_query(self.graph.vocabulary.entities, entity, self.prefixes)
 
     def _label(self, entity: int) -> str:
         return self.graph.vocabulary.label(entity)

@@ -15,9 +15,10 @@ from biqe.graph.index import subjects
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import find, local_name
 from biqe.graph.vocabulary import Vocabulary
+from biqe.knowledge_base.listing import in_query
 from biqe.query.bind import bind_question, entities_called, relation_called
 from biqe.query.question import Variable, written
-from biqe.query.scan import abbreviated, name_in, scan
+from biqe.query.scan import name_in, scan
 from biqe.query.sparql import parse_question
 from biqe.serve import federate
 from biqe.serve import schemas as out
@@ -61,8 +62,8 @@ def completions(
         found = _relations(begun.casefold(), vocabulary, None if used is None else used[1])
         usual = _usual(graph, after, prefixes)
         if usual is not None:
-            found.sort(key=lambda name: -usual[vocabulary.relation_id(name)])
-        return [_completion("relation", name, local_name(name), prefixes) for name in found[:limit]]
+            found.sort(key=lambda relation: -usual[relation])
+        return [_completion("relation", id_, vocabulary, prefixes) for id_ in found[:limit]]
     counts = _fitting(graph, after, 2, prefixes) if after else _fitting(graph, before, 0, prefixes)
     if not begun.strip():
         # Those that most links of the relation have there.
@@ -71,11 +72,13 @@ def completions(
     else:
         unused = 0 if used is None else int((~used[0]).sum())
         most = limit + unused if counts is None else FITTING * limit + unused
-        chosen = [entry.entity for entry in find(vocabulary, begun, limit=most)]
+        # An underscore may stand for a blank.
+        spellings = dict.fromkeys((begun, begun.replace("_", " ")))
+        chosen = list(dict.fromkeys(each.entity for text in spellings for each in find(vocabulary, text, limit=most)))
         if counts is not None:
             chosen.sort(key=lambda entity: counts[entity] == 0)
     shown = [entity for entity in chosen if used is None or used[0][entity]][:limit]
-    return [_completion("entity", vocabulary.entities[entity], vocabulary.label(entity), prefixes) for entity in shown]
+    return [_completion("entity", entity, vocabulary, prefixes) for entity in shown]
 
 
 def _fitting(graph: Graph, word: str, side: int, prefixes: Mapping[str, str]) -> NDArray[np.int64] | None:
@@ -101,22 +104,25 @@ def _usual(graph: Graph, word: str, prefixes: Mapping[str, str]) -> NDArray[np.i
 
 
 def _completion(
-    kind: Literal["entity", "relation"], name: str, label: str, prefixes: Mapping[str, str]
+    kind: Literal["entity", "relation"], id_: int, vocabulary: Vocabulary, prefixes: Mapping[str, str]
 ) -> out.Completion:
-    detail = "" if label == name else name
-    return out.Completion(insert=abbreviated(name, prefixes), label=label, kind=kind, detail=detail)
+    names = vocabulary.entities if kind == "entity" else vocabulary.relations
+    label = vocabulary.label(id_) if kind == "entity" else local_name(names[id_])
+    detail = "" if label == names[id_] else names[id_]
+    return out.Completion(insert=in_query(names, id_, prefixes), label=label, kind=kind, detail=detail)
 
 
-def _relations(folded: str, vocabulary: Vocabulary, used: NDArray[np.bool_] | None) -> list[str]:
-    """Relations whose name begins with the text, then those that contain it."""
+def _relations(folded: str, vocabulary: Vocabulary, used: NDArray[np.bool_] | None) -> list[int]:
+    """Relations whose name begins with the text, then those that contain it. An underscore fits a blank."""
     ranked = []
+    wanted = folded.replace("_", " ")
     for number, name in enumerate(vocabulary.relations):
         if used is not None and not used[number]:
             continue
-        forms = (local_name(name).casefold(), name.casefold())
-        if any(folded in form for form in forms):
-            ranked.append((not any(form.startswith(folded) for form in forms), name))
-    return [name for _, name in sorted(ranked, key=lambda entry: entry[0])]
+        forms = [form.casefold().replace("_", " ") for form in (local_name(name), name)]
+        if any(wanted in form for form in forms):
+            ranked.append((not any(form.startswith(wanted) for form in forms), number))
+    return [number for _, number in sorted(ranked)]
 
 
 # The graph
