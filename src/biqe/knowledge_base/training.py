@@ -136,6 +136,8 @@ def _new_folder(name: str) -> Path:
 @contextmanager
 def _threads_kept() -> Iterator[None]:
     """A run sets how many threads torch uses; afterwards that is as the program had it."""
+    # Waiting threads sleep instead of spinning (docs/decisions/0008); torch reads it when it is loaded first.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch
 
     before = torch.get_num_threads()

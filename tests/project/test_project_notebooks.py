@@ -23,12 +23,12 @@ def test_from_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     notebook = nbformat.read(EXAMPLES / "from-a-table.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=280, kernel_name="python3").execute()
-    assert "located_on" in shown(notebook, "from_pandas")
+    assert "flows_through" in shown(notebook, "from_pandas")
     training = shown(notebook, "biqe.train")
     assert "open it again with biqe.open" in training and "model hybrid" in training and "<progress" not in training
     answers = shown(notebook, "top=5")
     assert "<td>known</td>" in answers and "<td>predicted</td>" in answers
-    assert "Cologne" in shown(notebook, "kb.find") and ":flows_through" in shown(notebook, "kb.schema")
+    assert "Rhine" in shown(notebook, "kb.find") and ":flows_through" in shown(notebook, "kb.schema")
     assert "REASONS for" in shown(notebook, "kb.explain") and "missing links" in shown(notebook, "kb.suggest")
     assert (tmp_path / "runs" / "graph" / "model").is_dir()
 
