@@ -152,10 +152,17 @@ def test_known_mode_equals_pyoxigraph(kb, oracle, seed):
                 parse_question(text, prefixes=kb.prefixes)
 
 
-def test_a_text_beyond_the_subset_is_refused_in_other_modes(kb):
+def test_a_text_beyond_the_subset_is_answered_from_the_graph_unless_predictions_are_wanted(kb):
+    text = "SELECT ?x { ?x :p ?y OPTIONAL { ?x :q ?z } }"
+    assert ours(kb.ask(text)) == ours(kb.ask(text, mode="known"))
     with pytest.raises(SparqlSyntax, match="OPTIONAL is outside the supported subset") as caught:
-        kb.ask("SELECT ?x { ?x :p ?y OPTIONAL { ?x :q ?z } }")
+        kb.ask(text, mode="predicted")
     assert "--mode known" in str(caught.value.hint)
+
+
+def test_a_name_that_the_graph_lacks_is_told(kb):
+    found = kb.ask("SELECT ?x { ?x :p|:no ?y . ?y :q :nobody }")
+    assert (len(found), found.note) == (0, "not in this graph: :no, :nobody")
 
 
 @pytest.mark.parametrize(

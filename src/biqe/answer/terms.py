@@ -120,12 +120,12 @@ class TermTable(ResultRows[TermRow]):
     """Whether rows with another status were cut off, so that the status is still told."""
 
     @classmethod
-    def of_store(cls, text: str, found: Solutions | bool, source: str, seconds: float) -> TermTable:
-        """What the exact store found."""
+    def of_store(cls, text: str, found: Solutions | bool, **about: Any) -> TermTable:
+        """What the exact store found. ``about`` are further fields."""
         if isinstance(found, bool):
-            return cls(text, (), (), (), found, source=source, seconds=seconds)
+            return cls(text, (), (), (), found, **about)
         known = (KNOWN,) * len(found.rows)
-        return cls(text, found.variables, found.rows, known, None, found.complete, source=source, seconds=seconds)
+        return cls(text, found.variables, found.rows, known, None, found.complete, **about)
 
     @classmethod
     def of_count(cls, text: str, variable: str, known: int | None, expected: float | None, **about: Any) -> TermTable:
@@ -214,10 +214,10 @@ class TermTable(ResultRows[TermRow]):
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain dicts, lists, strings and numbers."""
         head = {"query": self.text, "source": self.source, "model": self.model, "seconds": round(self.seconds, 6)}
+        head |= {name: text for name, text in (("why", self.why), ("note", self.note)) if text}
         if self.holds is not None:
             return {**head, "form": "ASK", "holds": self.holds}
         rows = [{"values": row.values, "status": row.status, "probability": row.probability} for row in self]
-        head |= {name: text for name, text in (("why", self.why), ("note", self.note)) if text}
         return {**head, "variables": list(self.variables), "complete": self.complete, "rows": rows}
 
     def to_pandas(self) -> pandas.DataFrame:

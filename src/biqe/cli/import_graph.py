@@ -71,7 +71,7 @@ def read(
 
     TSV and CSV have the columns subject, relation, object; a header with words such as head,relation,tail or
     Subject,Property,Value (also h,r,t and s,p,o) may give them in another order. Lines that start with # are comments.
-    Literals stay out of the graph and are counted, in TSV those written as "Rhein"@de or "42"^^<type>; a plain "Rhine"
+    Literals are kept for SPARQL and not for models, in TSV those written as "Rhein"@de or "42"^^<type>; a plain "Rhine"
     in TSV is a name with its quotation marks. Labels of entities come from rdfs:label, and from a labels.tsv beside the
     files. A file may be a pipe, or - for standard input, with --format; Parquet and RDF/XML must be files.
     """
@@ -138,7 +138,7 @@ def _show_import(out_folder: Path, imported: Imported) -> None:
         out.print(f"  labels      {manifest['labels']:,}")
     for key, what in (
         ("duplicates", "repeated triples, kept once"),
-        ("literals", "statements with a literal, left out"),
+        ("literals", "statements with a literal: texts, numbers, dates; models do not see them"),
         ("nested", "statements about statements, left out"),
         ("named_graph", "statements from named graphs; the graph names are dropped"),
         ("comments", "comment lines"),

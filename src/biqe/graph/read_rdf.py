@@ -1,7 +1,7 @@
 """RDF through pyoxigraph: N-Triples, N-Quads, Turtle, TriG and RDF/XML, strictly as their standards say.
 
-Kept out of the graph and counted: statements with a literal as object (``rdfs:label`` becomes a label) and
-statements about statements. Names of graphs (N-Quads, TriG) are dropped and counted.
+Statements with a literal as object are kept apart from links (``rdfs:label`` is a label, too). Statements about
+statements are left out and counted. Names of graphs (N-Quads, TriG) are dropped and counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, RdfFormat
 
 from biqe.errors import BadLine, UnreadableFile
 from biqe.graph.blocks import MAX_NAME_BYTES, Input, blocks
-from biqe.graph.collect import LABEL, Collector
+from biqe.graph.collect import Collector
 from biqe.graph.files import Source
 
 _FORMATS = {
@@ -80,7 +80,7 @@ def _good_triples(
 def _triples(
     source: Source, data: bytes | io.BufferedReader[Any], into: Collector, scope: int, line_of: Callable[[int], int]
 ) -> Iterator[tuple[str, str, str]]:
-    """The triples between entities in ``data``; other statements are counted, and labels kept."""
+    """The triples between entities in ``data``; literals are handed to ``into``, other statements counted."""
     name_of = _namer(into, scope, rename=source.format not in ("ntriples", "nquads"))
     counts = into.counts
     try:
@@ -89,12 +89,7 @@ def _triples(
             object_ = quad.object
             counts.named_graph += type(quad.graph_name) is not DefaultGraph
             if type(object_) is Literal:
-                counts.literals += 1
-                if quad.predicate.value == LABEL:
-                    text = " ".join(object_.value.split())
-                    into.labels.add(name_of(quad.subject), text, object_.language)
-                if into.literals is not None:
-                    into.literals.append((name_of(quad.subject), quad.predicate.value, object_))
+                into.add_literal(name_of(quad.subject), quad.predicate.value, object_)
                 continue
             if type(object_) is not NamedNode and type(object_) is not BlankNode:
                 counts.nested += 1

@@ -21,7 +21,7 @@ from biqe.answer.execute import count, select_rows, verdict
 from biqe.answer.explain_request import explain_options
 from biqe.answer.terms import TermTable
 from biqe.errors import InvalidOption, NotPredictableYet, SparqlSyntax, UnknownName, UnreadableFile, UnsupportedQuery
-from biqe.exact.store import ExactStore
+from biqe.exact.store import ExactStore, Rewritten
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.vocabulary import Vocabulary
@@ -30,8 +30,8 @@ from biqe.knowledge_base.model_selection import Selection
 from biqe.predict.config import MODES, TOP, WIDTH, AskConfig
 from biqe.predict.predictor import Predictor
 from biqe.predict.rows import join_notes
-from biqe.query.bind import BoundQuestion, bind_question
-from biqe.query.question import ASK, COUNT, Question
+from biqe.query.bind import BoundQuestion, bind_question, spellings
+from biqe.query.question import ASK, COUNT, Entity, Question
 from biqe.query.shapes import shape_of
 from biqe.query.sparql import parse_question
 from biqe.query.subset import OUTSIDE
@@ -73,7 +73,7 @@ class KnowledgeBase:
     selection: Selection | None = None
     """Which model was best on validation queries of which shape."""
     literal_relations: frozenset[str] = frozenset()
-    """Relations with literals as objects, which a changed graph may have; only the exact store knows those."""
+    """Relations with literals as objects; only the exact store knows those statements."""
 
     def __repr__(self) -> str:
         model = f", model {self.model_folder}" if self.model_folder else ""
@@ -188,8 +188,9 @@ class KnowledgeBase:
         With ``injective``, no entity stands twice in a predicted row. With ``links=False`` the same rows come
         sooner, and the model is not asked how probable their missing links are.
 
-        In ``known`` mode, a text beyond the subset goes to the exact store, as all of SPARQL 1.1. Its rows hold values
-        rather than entities (TermTable), and so do those of COUNT.
+        A text beyond the subset goes to the exact store, as all of SPARQL 1.1, unless the mode is ``predicted``. Its
+        rows hold values rather than entities (TermTable), and so do those of COUNT; in mode ``both`` a note says what
+        no model predicts.
         """
         start = time.perf_counter()
         config = AskConfig(mode, top, min_probability, joint, width, coverage, injective, links)
@@ -199,29 +200,50 @@ class KnowledgeBase:
             self._folder(model)
         try:
             parsed = parse_question(text, prefixes=self.prefixes)
-            if mode == "known" and self._is_about_literals(parsed):
-                return TermTable.of_store(
-                    text, self.store.query(text, prefixes=self.prefixes), self.name, time.perf_counter() - start
-                )
+            if mode != "predicted" and self._is_about_literals(parsed):
+                return self._from_store(text, config, start, "models predict entities, not literals")
             question = bind_question(parsed, self.vocabulary)
         except SparqlSyntax as refusal:
-            if mode != "known":
+            beyond = OUTSIDE in refusal.message
+            if mode == "predicted" or (mode == "both" and not beyond and not self.literal_relations):
                 raise
             try:
-                found = self.store.query(text, prefixes=self.prefixes)
+                return self._from_store(text, config, start, refusal.message.replace(OUTSIDE, "not predicted"))
             except SparqlSyntax as error:
                 # Of two complaints about one text, the one about the part that both read.
-                raise (error if OUTSIDE in refusal.message else refusal) from None
-            return TermTable.of_store(text, found, self.name, time.perf_counter() - start)
+                raise (error if beyond and mode == "known" else refusal) from None
         predict = mode != "known" and not (mode == "both" and self.model_folder is None)
         if not predict:
             return self._answered(text, question, None, config, start, "")
         return self._predicted(text, question, config, start, model)
 
+    def _from_store(self, text: str, config: AskConfig, start: float, why: str) -> TermTable:
+        """What the exact store answers; with a note of ``why`` where a model might have been expected to."""
+        found = self.store.query(text, prefixes=self.prefixes)
+        notes = [f"from the graph alone: {why}"] if config.mode == "both" and self.model_folder is not None else []
+        unknown = list(Rewritten(text, self.prefixes or {}, self.vocabulary, literals=self.graph.literals).unknown)
+        notes += [f"not in this graph: {', '.join(unknown[:5])}"] if unknown else []
+        return TermTable.of_store(
+            text,
+            found,
+            source=self.name,
+            seconds=time.perf_counter() - start,
+            note=join_notes(notes),
+        )
+
     def _is_about_literals(self, question: Question) -> bool:
-        """Whether a pattern has a relation that leads to literals, too: the graph's own rows would be too few."""
-        relations = {pattern.relation for branch in question.branches for pattern in branch.patterns}
-        return not self.literal_relations.isdisjoint(relations)
+        """Whether a pattern has a relation that leads to literals, or an entity without links: the graph's own rows
+        would be too few."""
+        if not self.literal_relations:
+            return False
+        patterns = [pattern for branch in question.branches for pattern in branch.patterns]
+        if any(not self.literal_relations.isdisjoint(spellings(pattern.relation)) for pattern in patterns):
+            return True
+        literals = self.splits.literals
+        names = {end.name for each in patterns for end in (each.subject, each.object) if isinstance(end, Entity)}
+        return literals is not None and any(
+            literals.subjects.find(name) is not None and self.vocabulary.entities.find(name) is None for name in names
+        )
 
     def _predicted(
         self, text: str, question: BoundQuestion, config: AskConfig, start: float, model: str | None
@@ -387,5 +409,12 @@ def open(
     manifest = graph_folder.load_manifest(located.graph)
     known = known or manifest.get("known") or manifest.get("source", {}).get("known") or "complete"
     return KnowledgeBase(
-        os.fspath(name), splits, known, located.main, manifest.get("prefixes"), located.models, located.selection
+        os.fspath(name),
+        splits,
+        known,
+        located.main,
+        manifest.get("prefixes"),
+        located.models,
+        located.selection,
+        frozenset() if splits.literals is None else frozenset(splits.literals.relations),
     )

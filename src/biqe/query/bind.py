@@ -194,13 +194,13 @@ def find_entity(name: str, vocabulary: Vocabulary) -> int:
 
 def entities_called(name: str, vocabulary: Vocabulary) -> list[int]:
     """Ids of the entities that ``name`` may mean: the one of that name, or all whose label it is; maybe none."""
-    for spelling in _spellings(name):
+    for spelling in spellings(name):
         id_ = vocabulary.entities.find(spelling)
         if id_ is not None:
             return [id_]
     for labels in _labels(vocabulary):
         for is_folded in (False, True):
-            for spelling in _spellings(name, local_part(name) if is_absolute(name) else name):
+            for spelling in spellings(name, local_part(name) if is_absolute(name) else name):
                 ids = labels.folded.get(spelling.casefold()) if is_folded else labels.exact.get(spelling)
                 if ids is not None:
                     return ids if isinstance(ids, list) else [ids]
@@ -220,11 +220,11 @@ def find_relation(name: str, vocabulary: Vocabulary) -> int:
 
 def relation_called(name: str, vocabulary: Vocabulary) -> int | None:
     """As ``find_relation``; None where there is none."""
-    spellings = (*_spellings(name), *(TYPE_NAMES if name == RDF_TYPE else ()))
-    return next((id_ for spelling in spellings if (id_ := vocabulary.relations.find(spelling)) is not None), None)
+    called = (*spellings(name), *(TYPE_NAMES if name == RDF_TYPE else ()))
+    return next((id_ for spelling in called if (id_ := vocabulary.relations.find(spelling)) is not None), None)
 
 
-def _spellings(*names: str) -> Iterator[str]:
+def spellings(*names: str) -> Iterator[str]:
     """Each name as it stands, without percent codes, and with blanks for underscores and the reverse."""
     seen: set[str] = set()
     for name in names:

@@ -27,6 +27,13 @@ MAX_DEPTH = 8
 PLAIN = "urn:biqe:name:"
 """Namespace that stands for names that are no IRIs: ``:Rhine`` is ``<urn:biqe:name:Rhine>`` is the entity 'Rhine'."""
 
+STANDARD = {
+    "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+    "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
+    "xsd": "http://www.w3.org/2001/XMLSchema#",
+}
+"""Prefixes that need no declaration."""
+
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LOCAL_ESCAPE = re.compile(r"\\(.)")
@@ -297,7 +304,7 @@ class QueryNames:
         own = given.get("", "")
         self._own = own if is_absolute(own) else PLAIN
         """Namespace of the graph's own names: what a relative IRI is appended to where the query has no BASE."""
-        self.prefixes = {**given, "": self._own}
+        self.prefixes = {**STANDARD, **given, "": self._own}
         self.base: str | None = None
         self._scanned = scanned
 

@@ -25,7 +25,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ from biqe.graph.whole_folder import (
     write_synced,
 )
 from biqe.graph.whole_folder import read_manifest as read_folder_manifest
-from biqe.serve.live.changes import Changes, Statement, decode, encode
+from biqe.serve.live.changes import Changes, Statement, Text, decode, encode
 from biqe.serve.live.journal import Journal, framed, records
 
 KIND = "biqe live graph"
@@ -90,7 +90,9 @@ def create(folder: Path, splits: Splits, *, known: str, prefixes: Mapping[str, s
             def write(place: Path) -> None:
                 name = _name(0)
                 (place / name).mkdir()
-                _fill(place / name, splits, 0, prefixes, ())
+                found = () if splits.literals is None else splits.literals.statements()
+                literals = [Statement(subject, relation, Text.of(value)) for subject, relation, value in found]
+                _fill(place / name, replace(splits, literals=None), 0, prefixes, literals)
                 _write_text(place / CURRENT, name)
                 manifest = {"kind": KIND, "version": VERSION, "known": known, "base": splits.fingerprint}
                 _write_text(place / MANIFEST, json.dumps(manifest, indent=1))
