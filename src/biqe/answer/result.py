@@ -253,6 +253,11 @@ def turtle_name(name: str) -> str:
     return f"<{escaped}>"
 
 
+def short(name: str) -> str:
+    """The last part of an IRI; any other name as it is."""
+    return re.split(r"[/#]", name)[-1] or name if re.match(r"[a-z][a-z0-9+.-]*://", name) else name
+
+
 def extra_columns(variables: Sequence[str]) -> list[str]:
     """Names of the three columns after the variables; a variable of the same name keeps it."""
     names = []

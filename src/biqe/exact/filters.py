@@ -28,10 +28,12 @@ from biqe.query.bound import BoundQuery
 from biqe.query.conditions import as_re2
 from biqe.query.question import (
     AllOf,
+    Among,
     AnyOf,
     Compare,
     Condition,
     Entity,
+    Expression,
     Holds,
     IsIri,
     Matches,
@@ -129,6 +131,12 @@ class Filters:
                 holds, fails = self._judged(Compare(condition.term, "=", option), columns, count)
                 found, is_other = found | holds, is_other & fails
             return (is_other, found) if condition.negated else (found, is_other)
+        if isinstance(condition, Among):
+            among = np.zeros(len(self._vocabulary.entities), bool)
+            among[list(condition.entities)] = True
+            passed = among[columns[condition.text.name]]
+            return passed, ~passed
+        assert not isinstance(condition, Expression), "only the exact store can judge it"
         has_text = ~np.logical_or.reduce([np.zeros(count, bool), *self._textless(condition, columns, count)])
         if isinstance(condition, Compare):
             passed = self._compared(condition.left, condition.operator, condition.right, columns, count)

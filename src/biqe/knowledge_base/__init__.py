@@ -10,13 +10,14 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from biqe.answer.answers import Answers, Row
+from biqe.answer.beyond_links import BeyondLinks
 from biqe.answer.execute import count, select_rows, verdict
 from biqe.answer.explain_request import explain_options
 from biqe.answer.terms import TermTable
@@ -30,7 +31,8 @@ from biqe.knowledge_base.model_selection import Selection
 from biqe.predict.config import MODES, TOP, WIDTH, AskConfig
 from biqe.predict.predictor import Predictor
 from biqe.predict.rows import join_notes
-from biqe.query.bind import BoundQuestion, bind_question, spellings
+from biqe.query.bind import BoundQuestion, bind_question, relation_called, spellings
+from biqe.query.divide import Divided, divided
 from biqe.query.question import ASK, COUNT, Entity, Question
 from biqe.query.shapes import shape_of
 from biqe.query.sparql import parse_question
@@ -198,10 +200,16 @@ class KnowledgeBase:
             raise InvalidOption(f"a query is a text. Got {type(text).__name__}")
         if model not in (None, AUTO):
             self._folder(model)
+        predict = mode != "known" and not (mode == "both" and self.model_folder is None)
         try:
-            parsed = parse_question(text, prefixes=self.prefixes)
-            if mode != "predicted" and self._is_about_literals(parsed):
-                return self._from_store(text, config, start, "models predict entities, not literals")
+            parsed = parse_question(text, prefixes=self.prefixes, wide=predict)
+            is_about_literals = self._is_about_literals(parsed)
+            if is_about_literals and not predict:
+                return self._from_store(text, config, start, "")
+            if predict:
+                parts = divided(parsed, self._leads_to_literals_alone)
+                if is_about_literals or not all(part.is_plain for part in parts):
+                    return self._beyond_links(text, parsed, parts, config, start, model)
             question = bind_question(parsed, self.vocabulary)
         except SparqlSyntax as refusal:
             beyond = OUTSIDE in refusal.message
@@ -212,7 +220,6 @@ class KnowledgeBase:
             except SparqlSyntax as error:
                 # Of two complaints about one text, the one about the part that both read.
                 raise (error if beyond and mode == "known" else refusal) from None
-        predict = mode != "known" and not (mode == "both" and self.model_folder is None)
         if not predict:
             return self._answered(text, question, None, config, start, "")
         return self._predicted(text, question, config, start, model)
@@ -231,13 +238,40 @@ class KnowledgeBase:
             note=join_notes(notes),
         )
 
+    def _beyond_links(
+        self,
+        text: str,
+        question: Question,
+        parts: Sequence[Divided],
+        config: AskConfig,
+        start: float,
+        model: str | None,
+    ) -> TermTable:
+        """The answer to a question of which links are a part."""
+        loading = time.perf_counter()
+        self.predictor_of(None if model == AUTO else model)  # the first question waits for it
+        start += time.perf_counter() - loading
+
+        def of_links(part: Question, config: AskConfig) -> Answers | TermTable:
+            return self._predicted(text, bind_question(part, self.vocabulary), config, time.perf_counter(), model)
+
+        store = partial(self.store.query, prefixes=self.prefixes)
+        found = BeyondLinks(text, question, parts, self.graph, store, of_links, config).answer(source=self.name)
+        return replace(found, seconds=time.perf_counter() - start)
+
+    def _leads_to_literals_alone(self, name: str) -> bool:
+        """Whether a relation, in any of its spellings, has literals as objects and no entities."""
+        there = not self.literal_relations.isdisjoint(spellings(name))
+        return there and relation_called(name, self.vocabulary) is None
+
     def _is_about_literals(self, question: Question) -> bool:
         """Whether a pattern has a relation that leads to literals, or an entity without links: the graph's own rows
         would be too few."""
         if not self.literal_relations:
             return False
         patterns = [pattern for branch in question.branches for pattern in branch.patterns]
-        if any(not self.literal_relations.isdisjoint(spellings(pattern.relation)) for pattern in patterns):
+        relations = {pattern.relation for pattern in patterns if isinstance(pattern.relation, str)}
+        if any(not self.literal_relations.isdisjoint(spellings(relation)) for relation in relations):
             return True
         literals = self.splits.literals
         names = {end.name for each in patterns for end in (each.subject, each.object) if isinstance(end, Entity)}

@@ -22,6 +22,7 @@ from biqe.query.question import (
     Branch,
     Condition,
     Entity,
+    Literal,
     NameOf,
     Operand,
     Order,
@@ -137,6 +138,10 @@ def bind(query: Query, vocabulary: Vocabulary, *, closed: bool = False) -> Bound
     targets = set(query.targets)
 
     def node_of(term: Term) -> int:
+        if isinstance(term, Literal):
+            raise UnsupportedQuery(
+                f"{term} is a literal, and models predict entities", hint="ask in mode both or known"
+            )
         # Two names of one entity are one constant, so constants are told apart by id.
         key = term if isinstance(term, Variable) else find_entity(term.name, vocabulary)
         if key not in numbers:
@@ -152,6 +157,8 @@ def bind(query: Query, vocabulary: Vocabulary, *, closed: bool = False) -> Bound
     edges: dict[Edge, None] = {}
     for pattern in query.patterns:
         subject = node_of(pattern.subject)
+        if isinstance(pattern.relation, Variable):
+            raise UnsupportedQuery(f"{pattern.relation} stands for a relation", hint="ask in mode both or known")
         relation = find_relation(pattern.relation, vocabulary)
         edges[subject, relation, node_of(pattern.object)] = None
     bound_targets = tuple(dict.fromkeys(numbers[target] for target in query.targets))

@@ -238,6 +238,13 @@ class Words:
             self._depth -= 1
         return word
 
+    def back(self, word: Word) -> None:
+        """Go back to a word that was taken, one within the same brackets as the next or within fewer."""
+        at = self._words.index(word)
+        signs = [each.text for each in self._words[at : self._at] if each.kind == "sign"]
+        self._depth -= sum(text in _CLOSING for text in signs) - sum(text in _CLOSING.values() for text in signs)
+        self._at = at
+
     def sees(self, *texts: str) -> bool:
         """Whether the next word is one of these signs or keywords, given in capitals."""
         return self.word.kind in ("sign", "keyword") and self.word.text.upper() in texts
