@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +19,12 @@ _DEFAULT_SPLIT = "0.05,0.05"
 
 def read(
     inputs: Annotated[
-        list[Path],
-        typer.Argument(metavar="FOLDER_OR_FILE...", help="Files of triples, or folders of them.", show_default=False),
+        list[str],
+        typer.Argument(
+            metavar="INPUT...",
+            help="Files of triples, folders of them, or the address of a SPARQL endpoint.",
+            show_default=False,
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Graph folder to write.", show_default=False)],
     format: Annotated[
@@ -74,11 +79,19 @@ def read(
     Literals are kept for SPARQL and not for models, in TSV those written as "Rhein"@de or "42"^^<type>; a plain "Rhine"
     in TSV is a name with its quotation marks. Labels of entities come from rdfs:label, and from a labels.tsv beside the
     files. A file may be a pipe, or - for standard input, with --format; Parquet and RDF/XML must be files.
+
+    All triples of a SPARQL endpoint's default graph are fetched page by page. An import that was stopped goes on where
+    it ended when the same command is given again.
+
+        biqe import http://localhost:7878/sparql --out kg/served
     """
     from biqe.cli._console import print_json, progress
     from biqe.graph.files import find_sources
     from biqe.graph.importer import import_files
 
+    pages = _fetch_pages(inputs, out, force=force)
+    if pages is not None:
+        inputs, format = [str(pages)], "ntriples"
     size = find_sources(inputs, format=format, labels=labels).size
     with progress("bytes read", total=size) as advance:
         imported = import_files(
@@ -93,10 +106,34 @@ def read(
             skip_bad=skip_bad,
             advance=advance,
         )
+    if pages is not None:
+        shutil.rmtree(pages.parent)
     if json:
         print_json({"folder": str(out), **{key: value for key, value in imported.manifest.items() if key != "files"}})
     else:
         _show_import(out, imported)
+
+
+def _fetch_pages(inputs: list[str], out: Path, *, force: bool) -> Path | None:
+    """The file of all triples of an endpoint; None where the inputs are files."""
+    if not any(text.startswith(("http://", "https://")) for text in inputs):
+        return None
+    from biqe.cli._console import progress
+    from biqe.graph import folder
+    from biqe.graph.endpoint import fetch, pages_of
+
+    if len(inputs) > 1:
+        raise InvalidOption("an endpoint is imported alone", hint="give its address, and no other input")
+    folder.check_target(out, force=force)
+    with progress("triples fetched", total=None) as advance:
+        so_far = 0
+
+        def told(count: int, _: int | None) -> None:
+            nonlocal so_far
+            advance(count - so_far)
+            so_far = count
+
+        return fetch(inputs[0], pages_of(out), told=told)
 
 
 def _shares(text: str | None) -> tuple[float, float] | None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urljoin
 
 from biqe.errors import SparqlSyntax
+from biqe.graph import PLAIN
 from biqe.query.question import is_absolute, written
 from biqe.query.subset import OUTSIDE, PATTERNS, SUPPORTED, explain, shown
 
@@ -24,8 +25,6 @@ STORE_WORDS = 20_000
 """Words that the exact store is given."""
 MAX_DEPTH = 8
 """Brackets within brackets: the parser is recursive."""
-PLAIN = "urn:biqe:name:"
-"""Namespace that stands for names that are no IRIs: ``:Rhine`` is ``<urn:biqe:name:Rhine>`` is the entity 'Rhine'."""
 
 STANDARD = {
     "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
