@@ -16,7 +16,7 @@ QUESTION := SELECT ?river ?city WHERE { ?river :flows_through :Germany, :France 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix docs-check atlas-sources atlas atlas-model page wheel bench clean
+.PHONY: help setup demo test check fix docs-check docs atlas-sources atlas atlas-model page wheel bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -63,6 +63,10 @@ docs-check: setup  ## links, the paper map and generated tables agree with the c
 	$(BIN)/python tools/check_links.py
 	$(BIN)/python tools/check_paper_map.py
 	$(BIN)/python tools/results_table.py --check
+
+docs: setup  ## the documentation as a site, build/docs; a link that leads nowhere stops it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/docs/index.html"
 
 atlas-sources:  ## fetch the public-domain files that the atlas is built from (needs apt-get, dpkg and npm)
 	@mkdir -p $(ATLAS_SOURCES)

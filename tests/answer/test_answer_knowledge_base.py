@@ -287,7 +287,7 @@ def test_a_row_is_explained_by_what_passes_its_filters(world, conditions):
         for row in answers:
             explained = kb.explain(row, views=["witness"]).to_json()["witness"]
             hidden, side = explained["hidden"], answers.branch_of(row)
-            judged = Filters(side.filters, kb.vocabulary).passes(
+            judged = Filters(side.filters, kb.graph).passes(
                 {name: np.array([kb.vocabulary.entity_id(entity)]) for name, entity in hidden.items()}, 1
             )
             assert judged.all(), (body, row, hidden)
@@ -338,7 +338,7 @@ def test_the_model_that_was_best_on_queries_of_the_shape(world, several, tmp_pat
     with pytest.raises(UnknownName, match="has no model 'other'; it has") as caught:
         kb.ask(simple, model="other")
     assert "--model auto" in caught.value.hint
-    assert "and 1 more" in repr(kb)
+    assert "models plain, wide" in repr(kb)
 
 
 def test_falling_back_on_a_model_that_can_read_the_query(world, several, monkeypatch):

@@ -84,7 +84,9 @@ def inside(rng: random.Random) -> str:
     if rng.random() < 0.5:
         body += f" FILTER({condition(rng, rng.choice('xw'))})"
     if rng.random() < 0.3:
-        body += f" VALUES ?w {{ {' '.join(entity(rng) for _ in range(rng.randrange(7)))} }}"
+        body += f" MINUS {{ ?x :{rng.choice('pqr')} {entity(rng)} }}"
+    if rng.random() < 0.3:
+        body += f" VALUES ?w {{ {' '.join(dict.fromkeys(entity(rng) for _ in range(rng.randrange(7))))} }}"
     if rng.random() < 0.4:
         body = f"{{ {body} }} UNION {{ ?x :{rng.choice('pqr')} {entity(rng)} . ?x :q ?w }}"
     kind = rng.randrange(6)
@@ -103,7 +105,7 @@ def beyond(rng: random.Random) -> str:
     return rng.choice(
         [
             f"SELECT ?x ?z {{ {first} OPTIONAL {{ ?x :{rng.choice('pqr')} ?z }} }}",
-            f"SELECT ?x {{ {first} MINUS {{ ?x :{rng.choice('pqr')} {entity(rng)} }} }}",
+            f"SELECT ?x {{ {first} MINUS {{ ?x :{rng.choice('pqr')} ?m FILTER(?m != {entity(rng)}) }} }}",
             f"SELECT ?x (COUNT(*) AS ?n) {{ {first} }} GROUP BY ?x HAVING(COUNT(*) > 1)",
             f"SELECT ?x ?e {{ ?x :p+ ?e . ?e (:q|^:r) {entity(rng)} }}",
             f"SELECT ?p ?o {{ {entity(rng)} ?p ?o }}",

@@ -276,13 +276,13 @@ def test_deep_nesting_outside_of_keys_is_read_and_let_go(written):
 
 
 def test_a_file_that_is_too_long_is_not_read(written):
-    with pytest.raises(UnreadableFile, match="at most 10 is read"):
+    with pytest.raises(UnreadableFile, match="more than 10 bytes"):
         load_pickle(written(pickle.dumps("x" * 100)), max_bytes=10)
 
 
 @pytest.mark.parametrize("path", ["nowhere.pkl", "."])
 def test_a_file_that_cannot_be_read_is_named(path, tmp_path):
-    with pytest.raises(UnreadableFile, match="cannot be read"):
+    with pytest.raises(UnreadableFile, match="cannot be read|is not a regular file"):
         load_pickle(tmp_path / path)
 
 
@@ -329,3 +329,29 @@ def test_random_bytes_give_plain_values_or_our_error(data, tmp_path_factory):
         load_pickle(path)
     except UnreadableFile as error:
         assert "random.pkl" in str(error)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless"])
+def test_what_is_no_regular_file_is_told_and_not_waited_for(tmp_path, kind):
+    path = tmp_path / "queries.pkl"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(UnreadableFile, match="not a regular file"):
+        load_pickle(path)
+
+
+def test_keys_that_were_made_to_have_the_same_hash_cost_little(tmp_path):
+    """The worst that 64 bits allow: a few dozen numbers of one hash, however many are written."""
+    prime = 2**61 - 1
+    whole = [prime * factor for factor in range(-4, 8)]
+    floats = [sign * 2.0**power for power in range(-1022, 1024) if power % 61 == 0 for sign in (1, -1)]
+    keys = (whole + floats) * 2_000
+    path = tmp_path / "queries.pkl"
+    path.write_bytes(pickle.dumps(dict.fromkeys(keys)))
+    assert load_pickle(path) == dict.fromkeys(keys)
+    assert max(collections.Counter(map(hash, set(keys))).values()) < 100
+    path.write_bytes(pickle.dumps({prime * factor: 0 for factor in range(200)}, protocol=2))
+    with pytest.raises(UnreadableFile, match="more than 64 bits"):
+        load_pickle(path)

@@ -112,7 +112,7 @@ def test_known_rows_of_a_graph_need_no_torch(folders):
     ("arguments", "message"),
     [
         ([QUESTION, "--row", "0"], "--row must be at least 1. Got 0"),
-        ([QUESTION, "--row", "99", "--top", "3"], "--row must be in [1, 5]; there are 2 known and 3 predicted rows"),
+        ([QUESTION, "--row", "99", "--top", "3"], "there are only 5 rows, 2 known and 3 predicted"),
         ([QUESTION, "--row", "three"], "Invalid value for '--row'"),
         ([QUESTION, "--format", "gif"], "--format must be one of text, json, svg, png. Got 'gif'"),
         ([QUESTION, "--format", "png"], "a PNG picture is no text, so it needs a file"),

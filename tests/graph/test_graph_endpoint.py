@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -246,10 +247,15 @@ def test_our_own_server(tmp_path: Path) -> None:
     splits = read_graph([tmp_path / "g.ttl"]).splits
     folder.save(splits, tmp_path / "g")
     command = [sys.executable, "-m", "biqe", "serve", str(tmp_path / "g"), "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True) as server:
+    state = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    with subprocess.Popen(command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True, env=state) as server:
         try:
             assert server.stdout is not None
-            address = next(word for line in server.stdout for word in line.split() if word.startswith("http://"))
+            lines = list[str]()
+            while not lines or "http://" not in lines[-1]:
+                lines.append(server.stdout.readline())
+                assert lines[-1], "".join(lines)
+            address = next(word for word in lines[-1].split() if word.startswith("http://"))
             path = fetch(address.rstrip("/") + "/sparql", pages_of(tmp_path / "kg"))
         finally:
             server.terminate()

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from biqe.links import complex as complex_
 from biqe.links import softmax
 from biqe.links.complex import ComplEx, conjugate_product, cubes, principal, product
 
@@ -130,3 +131,36 @@ def test_principal_directions_keep_distances():
 def test_fewer_directions_have_the_given_spread():
     kept = principal(make().entities.detach(), 3, 0.02)
     assert kept.shape == (ENTITIES, 3) and abs(float(kept.std()) - 0.02) < 1e-6
+
+
+@pytest.mark.parametrize("relation_weight", [0.0, 0.5])
+def test_a_sample_that_holds_all_entities_gives_the_full_loss_and_gradients(relation_weight):
+    full, sampled = make(), make()
+    sampled.negatives = ENTITIES - 1
+    heads, relations, tails = torch.tensor([0, 3, 3]), torch.tensor([1, 0, 4]), torch.tensor([2, 5, 5, 7])
+    offsets = torch.tensor([0, 1, 2, 4])
+
+    def holds_all(seed):
+        torch.manual_seed(seed)
+        return len(complex_.drawn_beside(tails, ENTITIES - 1, ENTITIES)[0]) == ENTITIES
+
+    seed = next(seed for seed in range(1_000) if holds_all(seed))
+    for model in (full, sampled):
+        torch.manual_seed(seed)
+        model.loss(heads, relations, offsets, tails, n3=0.05, relation_weight=relation_weight).backward()
+    assert sampled.entities.grad.is_sparse
+    torch.testing.assert_close(sampled.entities.grad.to_dense(), full.entities.grad)
+    torch.testing.assert_close(sampled.relations.grad, full.relations.grad)
+
+
+def test_the_sum_over_all_entities_is_estimated_without_bias():
+    model = make()
+    heads, relations, tails = drawn(3)
+    all_scores = model.scores(heads, relations).detach().exp().sum(1)
+    torch.manual_seed(0)
+    found = torch.zeros(3, dtype=torch.double)
+    for _ in range(4_000):
+        compared, log_weights, places = complex_.drawn_beside(tails, 8, ENTITIES)
+        assert (compared[places] == tails).all() and len(compared.unique()) == len(compared)
+        found += (model.scores(heads, relations).detach()[:, compared] + log_weights).exp().sum(1) / 4_000
+    torch.testing.assert_close(found, all_scores, rtol=0.03, atol=0)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from biqe.benchmarks.shaped import LAYOUTS, NEGATIONS, lay_out
 from biqe.links import max_product
-from biqe.links.max_product import after_the_best, best, keep, tree_marginals, with_constants
+from biqe.links.beam import beam_marginals
+from biqe.links.max_product import EXCLUDED, after_the_best, best, keep, tree_marginals, with_constants
+from biqe.links.structures import support
+from biqe.query.bound import BoundQuery
 
-from .conftest import ENTITIES, SHAPES, batch_of, marginals_of, random_links
+from .conftest import ENTITIES, SHAPES, T, batch_of, marginals_of, random_links
 
 TREES = [name for name, query in SHAPES.items() if batch_of(query).groups[0].structure.is_forest]
 
@@ -24,6 +30,44 @@ def test_with_all_entities_kept_marginals_are_brute_force(shape, t_norm, certain
     (group,) = batch_of(query).groups
     found = tree_marginals(group, links, t_norm, ENTITIES)[0]
     np.testing.assert_allclose(found.numpy(), marginals_of(query, links, t_norm), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+@pytest.mark.parametrize("certain_share", [0.0, 0.3])
+@pytest.mark.parametrize("shape", NEGATIONS)
+def test_a_negated_part_counts_its_complement(shape, certain_share, scale):
+    """By loops over all assignments: the product of what is asked for and of 1 - s times the best negated match."""
+    layout, links = LAYOUTS[shape], random_links(3, certain_share)
+    links.negation = scale
+    rows = lay_out(shape, np.array([[3, 5, 1][: layout.anchors]]), np.array([[1, 2, 4][: len(layout.edges)]]))
+    query, truth = rows[0], links.table.exp()
+    expected = np.zeros(ENTITIES)
+    variables = [node for node, value in enumerate(query.nodes) if value < 0]
+    parts = list(zip(query.edges, query.negated, strict=True))
+    inside = [v for v in variables if all(part for edge, part in parts if v in edge[::2])]
+    outside = [node for node in variables if node not in inside]
+
+    def product_of(at, part):
+        return np.prod([truth[r, at[s], at[o]] for (s, r, o), p in parts if p == part])
+
+    for entities in itertools.product(range(ENTITIES), repeat=len(outside)):
+        at = {**dict(enumerate(query.nodes)), **dict(zip(outside, entities, strict=True))}
+        against = max(
+            product_of({**at, **dict(zip(inside, own, strict=True))}, 1)
+            for own in itertools.product(range(ENTITIES), repeat=len(inside))
+        )
+        chance = product_of(at, 0) * max(np.exp(EXCLUDED), 1 - min(1.0, scale * against))
+        expected[at[query.targets[0]]] = max(expected[at[query.targets[0]]], chance)
+    (group,) = batch_of(query).groups
+    for found in (tree_marginals(group, links, "product", ENTITIES), beam_marginals(group, links, "product", 50)):
+        np.testing.assert_allclose(found[0, 0].exp().numpy(), expected, rtol=1e-4, atol=1e-9)
+
+
+def test_a_negated_part_that_shares_two_variables_is_refused():
+    query = BoundQuery((3, T, T), ((0, 1, 1), (0, 2, 2), (1, 0, 2)), (1, 2), negated=(0, 0, 1))
+    assert not support(query, "test") and "one variable" in support(query, "test").reason
+    nothing = BoundQuery((3, T), ((0, 1, 1),), (1,), negated=(1,))
+    assert not support(nothing, "test")
 
 
 @pytest.mark.parametrize("width", [1, 2])

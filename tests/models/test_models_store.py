@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+from pathlib import Path
 
 import pytest
 import torch
@@ -97,3 +100,71 @@ def test_weights_are_replaced_whole_or_not_at_all(folder, make_model, monkeypatc
     assert (folder / "weights.safetensors").read_bytes() == before
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["card.md", "manifest.json", "vocabulary.json", "weights.safetensors"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": {"layers": 100_000_000}},
+        {"config": {"width": 1_000_000_000, "heads": 1}},
+        {"config": {"width": 10**30, "heads": 1}},
+        {"config": {"width": "wide"}},
+        {"config": {"width": None}},
+        {"config": {"layers": -3}},
+        {"config": {"heads": 0}},
+        {"config": {"max_position": 2**62}},
+        {"config": {"inverses": 7}},
+        {"config": []},
+        {"model": ["biqe"]},
+        {"entities": -1},
+        {"entities": True},
+        {"entities": 10**40},
+        {"relations": 2**31 - 1},
+        {"vocabulary_fingerprint": 5},
+    ],
+)
+def test_a_manifest_is_compared_with_the_weights_before_anything_is_built(folder, change):
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    if isinstance(change.get("config"), dict):
+        change = {"config": {**manifest["config"], **change["config"]}}
+    path.write_text(json.dumps({**manifest, **change}))
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + (1 << 29), hard))
+    try:
+        with pytest.raises(BiqeError):
+            store.load(folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_weights_that_are_no_numbers_are_told(folder, value):
+    tensors = store.read_tensors(folder / "weights.safetensors")
+    name, tensor = sorted(tensors.items())[-1]
+    tensors = {key: each.clone() for key, each in tensors.items()}
+    tensors[name].view(-1)[tensor.numel() // 2] = value
+    store.write_tensors(folder / "weights.safetensors", tensors)
+    with pytest.raises(UnreadableFile, match="not a number"):
+        store.load(folder)
+
+
+def test_weights_of_another_type_are_told(folder):
+    path = folder / "weights.safetensors"
+    path.write_bytes(path.read_bytes().replace(b'"F32"', b'"I32"'))
+    with pytest.raises(UnreadableFile, match="of type I32, not float"):
+        store.load(folder)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "vocabulary.json", "weights.safetensors"])
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder"])
+def test_what_is_no_regular_file_is_told_and_not_waited_for(folder, name, kind):
+    (folder / name).unlink()
+    {
+        "pipe": os.mkfifo,
+        "endless": lambda path: path.symlink_to("/dev/zero"),
+        "folder": os.mkdir,
+    }[kind](folder / name)
+    with pytest.raises(UnreadableFile):
+        store.load(folder)

@@ -121,7 +121,7 @@ def check(text: str) -> str:
         try:
             bound = bind_question(question, TOWN)
             for branch in bound.branches:
-                Filters(branch.filters, TOWN)
+                Filters(branch.filters, Graph(TOWN, as_triples([(0, 0, 1)])))
         except BiqeError as error:
             str(error).encode()
             return type(error).__name__

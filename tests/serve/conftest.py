@@ -18,15 +18,16 @@ from biqe.knowledge_base import open as open_knowledge_base
 
 
 @contextmanager
-def running(app) -> Iterator[str]:
-    """The address of a server that runs the application in a thread of this process."""
+def running(app, **options) -> Iterator[str]:
+    """The address of a server that runs the application in a thread of this process; options of uvicorn."""
     import uvicorn
 
     from biqe.serve.http_protocol import HttpProtocol
 
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_level="critical", access_log=False, http=HttpProtocol, ws="none", lifespan="on")
+    options = {"proxy_headers": False, "access_log": False, "http": HttpProtocol, "ws": "none", **options}
+    config = uvicorn.Config(app, log_level="critical", lifespan="on", **options)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
@@ -54,7 +55,8 @@ def serving(kb: KnowledgeBase, config=None, *, log=None, live=None, **engine_opt
         config = replace(config or ServeConfig(), engine=EngineConfig(**engine_options))
         engine = Engine(kb, config.engine, live)
         app = build(engine, config, page=page_files.routes(), log=log or new_log(nowhere))
-        with running(app) as address, httpx2.Client(base_url=address, timeout=60) as client:
+        forwarded = {"proxy_headers": bool(config.proxies), "forwarded_allow_ips": list(config.proxies)}
+        with running(app, **forwarded) as address, httpx2.Client(base_url=address, timeout=60) as client:
             client.engine = engine  # for tests that compare with it
             yield client
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import biqe
 from biqe import atlas
 from biqe.answer.answers import Answers
+from biqe.errors import TookTooLong
 from biqe.models import store
 from biqe.models.cqd import CQD
 from biqe.models.cqd import Config as CqdConfig
@@ -25,6 +26,7 @@ from biqe.serve.batching import PADDED, PAIRS, QUANTUM, QUERIES, ModelQueue, by_
 from biqe.serve.config import EngineConfig
 from biqe.serve.engine import Engine
 from biqe.serve.gil_scheduler import GilScheduler
+from biqe.serve.lanes import Deadline
 
 QUESTIONS = [
     ("SELECT ?c WHERE { ?c :located_on :Rhine }", {}),
@@ -181,15 +183,15 @@ def queries(entities):
     return QuerySet.of([BoundQuery((entity, TARGET), ((0, 0, 1),), (1,)) for entity in entities])
 
 
-def in_threads(queue, scheduler, model, jobs, checks=None):
+def in_threads(queue, scheduler, model, jobs, deadlines=None):
     """What each job gets, a score of each query or its error."""
     found = [None] * len(jobs)
 
     def ask(number):
         try:
             with scheduler.running():
-                check = checks[number] if checks else None
-                found[number] = queue.scores(model, queries(jobs[number]), check)[:, 0].tolist()
+                deadline = deadlines[number] if deadlines else None
+                found[number] = queue.scores(model, queries(jobs[number]), deadline)[:, 0].tolist()
         except Exception as error:
             found[number] = error
 
@@ -246,15 +248,10 @@ def test_a_small_question_passes_between_the_parts_of_a_large_one():
 
 
 def test_whoever_has_gone_is_not_asked_for():
-    class Gone(Exception):
-        pass
-
-    def gone():
-        raise Gone
-
+    gone = Deadline(0.0)
     scheduler, model = GilScheduler(), CountingModel()
     queue = ModelQueue(scheduler)
     found = in_threads(queue, scheduler, model, [[1], [2], [3]], [None, gone, None])
     queue.stop()
-    assert found[0] == [1] and found[2] == [3] and isinstance(found[1], Gone)
+    assert found[0] == [1] and found[2] == [3] and isinstance(found[1], TookTooLong)
     assert 2 not in [entity for call in model.calls for entity in call]

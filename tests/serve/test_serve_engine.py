@@ -16,6 +16,7 @@ from biqe.errors import Busy, InvalidOption, SparqlSyntax, TookTooLong
 from biqe.exact.answers import checked_by, checkpoint
 from biqe.serve.config import EngineConfig
 from biqe.serve.engine import Engine
+from biqe.serve.lanes import NeedsLonger, current_client
 from biqe.serve.live.live_graph import LiveGraph
 
 RIVERS = "SELECT ?r WHERE { ?r :flows_through :Germany }"
@@ -87,16 +88,24 @@ def test_whoever_comes_to_a_full_queue_is_turned_away_at_once(kb):
     gate = threading.Event()
 
     async def run():
-        async with running(kb, exact_threads=2, queue=3) as engine:
-            inside = [asyncio.create_task(engine.run(gate.wait)) for _ in range(5)]
-            await until(lambda: engine.stats["exact_waiting"] == 3)
+        async with running(kb, queue=3) as engine:
+            inside = [asyncio.create_task(engine.run(gate.wait)) for _ in range(6)]
+            await until(lambda: engine.stats["light_waiting"] == 3)
             with pytest.raises(Busy) as refused:
                 await engine.run(gate.wait)
             assert refused.value.retry_after >= 1 and refused.value.headers["Retry-After"]
-            # The other lane has room.
-            assert await engine.ask(RIVERS, top=1)
+            # The other lanes have room, and so has this one for another client: a place, and then room in the queue at
+            # the cost of whoever has most of it.
+            assert await engine.ask(RIVERS, mode="known")
+            current_client.set("another")
+            inside.append(asyncio.create_task(engine.run(gate.wait)))
+            await until(lambda: engine.stats["light_running"] == 4)
+            assert engine.stats["light_waiting"] == 3
+            inside.append(asyncio.create_task(engine.run(gate.wait)))
+            with pytest.raises(Busy):
+                await inside.pop(5)
             gate.set()
-            assert await asyncio.gather(*inside) == [True] * 5
+            assert await asyncio.gather(*inside) == [True] * 7
             assert await engine.run(lambda: 7) == 7
 
     asyncio.run(run())
@@ -148,13 +157,13 @@ def test_what_nobody_waits_for_never_begins_or_stops(kb):
             stopped.set()
 
     async def run():
-        async with running(kb, exact_threads=1) as engine:
-            holds = asyncio.create_task(engine.run(first))
-            await until(lambda: engine.stats["running"] == 1)
+        async with running(kb) as engine:
+            holds = asyncio.gather(*(engine.run(first) for _ in range(3)))
+            await until(lambda: engine.stats["running"] == 3)
             waits = asyncio.create_task(engine.run(second))
-            await until(lambda: engine.stats["exact_waiting"] == 1)
+            await until(lambda: engine.stats["light_waiting"] == 1)
             waits.cancel()
-            await until(lambda: engine.stats["exact_waiting"] == 0)
+            await until(lambda: engine.stats["light_waiting"] == 0)
             gate.set()
             await holds
             going = asyncio.create_task(engine.run(third))
@@ -215,9 +224,9 @@ def test_a_stop_finishes_what_runs_and_refuses_what_comes(kb):
     gate = threading.Event()
 
     async def run():
-        engine = Engine(kb, EngineConfig(exact_threads=1))
-        inside = [asyncio.create_task(engine.run(gate.wait)) for _ in range(3)]
-        await until(lambda: engine.stats["running"] == 1)
+        engine = Engine(kb)
+        inside = [asyncio.create_task(engine.run(gate.wait)) for _ in range(5)]
+        await until(lambda: engine.stats["running"] == 3 and engine.stats["waiting"] == 2)
         stopping = asyncio.create_task(engine.stop())
         await until(lambda: engine.stats["stopping"])
         for refused in (engine.run(gate.wait), engine.ask(RIVERS), engine.exact(COUNTED)):
@@ -225,7 +234,7 @@ def test_a_stop_finishes_what_runs_and_refuses_what_comes(kb):
                 await refused
         gate.set()
         await stopping
-        assert [task.result() for task in inside] == [True] * 3
+        assert [task.result() for task in inside] == [True] * 5
 
     asyncio.run(run())
 
@@ -258,7 +267,7 @@ def test_threads_that_are_lost_are_noticed(kb, monkeypatch):
     gate = threading.Event()
 
     async def run():
-        async with running(kb, exact_threads=4) as engine:
+        async with running(kb) as engine:
             for number in range(2):
                 assert not engine.is_stuck
                 with pytest.raises(TookTooLong):
@@ -271,8 +280,93 @@ def test_threads_that_are_lost_are_noticed(kb, monkeypatch):
     asyncio.run(run())
 
 
+PATHS = "SELECT (COUNT(*) AS ?n) WHERE { ?a (<x:a>|!<x:a>)+ ?b . ?c (<x:a>|!<x:a>)+ ?d }"
+
+
+def test_queries_without_end_of_one_client_hold_up_nobody_else(kb):
+    async def run():
+        async with running(kb, seconds=600.0) as engine:
+            current_client.set("hostile")
+            hostile = [asyncio.create_task(engine.exact(PATHS)) for _ in range(12)]
+            await until(lambda: engine.stats["long_running"] == 3 and engine.stats["long_waiting"] == 9)
+            # They had their short time. One place is still free for anybody else who needs long.
+            current_client.set("other")
+            assert await engine.exact(COUNTED) == kb.store.query(COUNTED)
+            assert await engine.ask(RIVERS, mode="known")
+            other = asyncio.create_task(engine.exact(PATHS))
+            await until(lambda: engine.stats["long_running"] == 4 and engine.stats["long_waiting"] == 9)
+            for task in (*hostile, other):
+                assert not task.done()
+                task.cancel()
+            await until(lambda: engine.stats["running"] == engine.stats["waiting"] == 0)
+
+    asyncio.run(run())
+
+
+def test_what_needs_longer_than_a_short_time_is_answered_as_well(kb, monkeypatch):
+    monkeypatch.setattr("biqe.serve.engine.SHORT", 0.0)
+    monkeypatch.setattr("biqe.serve.exact_process.POLL", 0.0)
+    beyond = "SELECT (MAX(?r) AS ?m) WHERE { ?r :flows_through :Germany }"
+
+    async def run():
+        async with running(kb) as engine:
+            assert await engine.exact(COUNTED) == kb.store.query(COUNTED)
+            assert (await engine.ask(beyond, mode="known")).terms == kb.ask(beyond, mode="known").terms
+            assert engine.stats["long_done"] == 2
+
+    asyncio.run(run())
+
+
+def test_an_update_whose_where_takes_long_holds_up_no_other(kb, tmp_path, monkeypatch):
+    """It is evaluated while others write, and once more if the graph has changed meanwhile."""
+    short = "INSERT { :Loreley :sees ?c } WHERE { ?c :located_on :Rhine }"
+    asked = []
+
+    async def run():
+        async with changing(kb, tmp_path / "live") as (engine, live):
+            plain = engine._ask_process
+
+            def counted(text, deadline, **options):
+                asked.append(deadline.is_background)
+                if not deadline.is_background:
+                    raise NeedsLonger
+                found = plain(text, deadline, **options)
+                if len(asked) == 2:  # somebody writes before the result can be used
+                    live.apply("INSERT DATA { :Lorch :located_on :Rhine }")
+                return found
+
+            monkeypatch.setattr(engine, "_ask_process", counted)
+            receipt = await engine.update(short)
+            assert await engine.update("INSERT DATA { :Bacharach :near :Lorch }")
+            return receipt, live.snapshot().store.query("SELECT ?c { :Loreley :sees ?c }", prefixes=kb.prefixes)
+
+    receipt, sees = asyncio.run(run())
+    on_rhine = kb.store.query("SELECT ?c { ?c :located_on :Rhine }", prefixes=kb.prefixes)
+    assert receipt.inserted == len(sees.rows) == len(on_rhine.rows) + 1, "with what was written meanwhile"
+    assert asked == [False, True, False, True]
+
+
+def test_an_update_that_is_always_overtaken_is_given_up(kb, tmp_path, monkeypatch):
+    async def run():
+        async with changing(kb, tmp_path / "live") as (engine, live):
+            numbers = iter(range(10_000))
+
+            def overtaken(text, deadline, **options):
+                if not deadline.is_background:
+                    raise NeedsLonger
+                live.apply(f"INSERT DATA {{ :Bonn :near :place{next(numbers)} }}")
+                return []
+
+            monkeypatch.setattr(engine, "_ask_process", overtaken)
+            with pytest.raises(TookTooLong):
+                await engine.update("INSERT { ?c :near ?c } WHERE { ?c :located_on :Rhine }", seconds=2.0)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
-    "options", [{"threads": 0}, {"exact_threads": 0}, {"queue": -1}, {"seconds": 0.0}, {"stop_seconds": -1}]
+    "options",
+    [{"threads": 0}, {"exact_threads": 0}, {"long_threads": 0}, {"queue": -1}, {"seconds": 0.0}, {"stop_seconds": -1}],
 )
 def test_limits_that_make_no_sense_are_refused(options):
     with pytest.raises(InvalidOption, match=next(iter(options))):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from biqe.serve.gil_scheduler import GilScheduler
+from biqe.serve.gil_scheduler import GilScheduler, Ticket
 
 
 def test_threads_run_in_order_and_the_models_thread_runs_last():
@@ -72,6 +72,33 @@ def test_the_oldest_work_runs_first():
     for thread in threads:
         thread.join()
     assert order == ["old", "young"]
+
+
+def test_work_that_has_run_for_long_comes_after_work_that_has_not():
+    orders = [Ticket(since, spent).order for since, spent in [(3, 0.01), (1, 0.0), (2, 9.0), (0, 1.0), (4, 9.1)]]
+    assert sorted(range(5), key=orders.__getitem__) == [1, 0, 3, 2, 4]
+
+
+def test_a_thread_past_its_lease_gives_its_turn_to_whoever_waits():
+    scheduler, order = GilScheduler(lease=60), []
+
+    def young():
+        with scheduler.running():
+            order.append("young")
+
+    thread = threading.Thread(target=young)
+    with scheduler.running():
+        thread.start()
+        while not scheduler._queue:
+            time.sleep(0.001)
+        scheduler.share()
+        order.append("within the lease")
+        scheduler._here.turn -= 100  # its lease is over
+        scheduler.share()
+        order.append("old")
+        thread.join()
+    scheduler.share()  # outside of a turn nothing is given up
+    assert order == ["within the lease", "young", "old"] and scheduler._running == 0
 
 
 def test_a_thread_that_exceeds_its_lease_does_not_block_others():

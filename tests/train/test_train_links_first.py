@@ -14,6 +14,10 @@ import torch
 from safetensors.torch import load_file
 
 from biqe.errors import InvalidOption
+from biqe.graph import folder
+from biqe.graph.knowledge_graph import Splits
+from biqe.graph.triples import as_triples
+from biqe.graph.vocabulary import Vocabulary
 from biqe.models import store
 from biqe.train import checkpoint, links_first, session, weigh_links
 from biqe.train.ranks import ALONE
@@ -80,10 +84,10 @@ def test_stopped_in_either_part_it_goes_on(graph_folder, tmp_path, how):
     run = tmp_path / "run"
     words = ["--minutes", "0.3", "--links-minutes", "0.15", "-O", "checkpoint_minutes=0.001", *SMALL]
     process = biqe("train", graph_folder, "--out", run, *words)
-    for folder in (run / "links", run):
+    for place in (run / "links", run):
 
-        def begun(folder=folder):
-            return (folder / "checkpoints").is_dir() and any((folder / "checkpoints").glob("step-*"))
+        def begun(place=place):
+            return (place / "checkpoints").is_dir() and any((place / "checkpoints").glob("step-*"))
 
         wait_for(begun, process)
         process.send_signal(how)
@@ -93,10 +97,10 @@ def test_stopped_in_either_part_it_goes_on(graph_folder, tmp_path, how):
         process = biqe("train", "--resume", run)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    for folder in (run / "links", run):
-        events = [event["event"] for event in Run.open(folder).trace()]
-        assert "resumed" in events, folder
-        assert checkpoint.read_place(checkpoint.latest(folder / "checkpoints")).finished
+    for place in (run / "links", run):
+        events = [event["event"] for event in Run.open(place).trace()]
+        assert "resumed" in events, place
+        assert checkpoint.read_place(checkpoint.latest(place / "checkpoints")).finished
     kept = load_file(run / "links" / "model" / "weights.safetensors")
     inside = load_file(run / "model" / "weights.safetensors")
     assert torch.equal(kept["links.entities"], inside["links.entities"])
@@ -144,7 +148,7 @@ def test_by_default_a_run_trains_a_hybrid_and_its_links_first(graph_folder):
         model, str(graph_folder), {"minutes": minutes}, links
     )
     assert chosen(60.0) == ("hybrid", 24.0) and chosen(600.0) == ("hybrid", 60.0)
-    assert chosen(3.0) == ("hybrid", 1.5) and chosen(0.1) == ("hybrid", 0.05), "half of a short run"
+    assert chosen(3.0) == ("hybrid", 1.8) and chosen(0.1) == ("hybrid", 0.06), "more of a short run"
     assert chosen(60.0, "gqe") == ("gqe", 0.0) and chosen(60.0, "biqe") == ("biqe", 0.0)
     assert chosen(60.0, "hybrid", 3.0) == chosen(60.0, None, 3.0) == ("hybrid", 3.0)
     assert chosen(60.0, None, 0.0) == ("biqe", 0.0), "without minutes for links it is the encoder alone"
@@ -168,3 +172,12 @@ def test_where_no_links_can_be_trained_the_default_is_the_encoder(graph_folder, 
 def test_options_of_the_predictor_and_of_the_user_stand_together(given, entities, minutes, rank):
     found = links_first.options("hybrid", given, entities, minutes, False, ALONE)
     assert found.items() >= {"rank": rank, **given}.items()
+
+
+def test_a_large_graph_in_a_short_run_compares_with_a_sample(graph_folder):
+    small = folder.load(graph_folder)
+    assert links_first.softmax_for(small, 64, 0.01, 1) == "full", "a sample would be no smaller"
+    ring = [(i, 0, (i + 1) % 20_000) for i in range(20_000)]
+    large = Splits(Vocabulary([f"e{i}" for i in range(20_000)], ["next"], {}), as_triples(ring))
+    assert links_first.softmax_for(large, 200, 1.0, 1) == "sampled"
+    assert links_first.softmax_for(large, 200, 60.0, 2) == "full"

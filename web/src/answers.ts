@@ -1,6 +1,7 @@
 // The answers in two sections, known and predicted, each a table that is sorted and turned by page here.
 import type { Answer, Row } from "./api";
 import { type Child, el, put, refill } from "./dom";
+import { entityAt, named } from "./names";
 import { count, counted, probability } from "./numbers";
 
 export const PAGE = 20;
@@ -86,10 +87,10 @@ export function createTable(host: HTMLElement, on: { open(row: Row): void; more(
     const isExplained = answer?.form === "select" || answer?.form === "ask";
     return el(
       "tr",
-      isExplained ? { tabindex: place === one.current ? 0 : -1, "data-row": row.index, "aria-haspopup": "dialog", click: () => on.open(row), focus: () => (one.current = place) } : {},
-      ...row.values.map((value) => el("td", { class: "value", title: value.iri ?? "" }, value.label)),
+      isExplained ? { tabindex: place === one.current ? 0 : -1, "data-row": row.index, "aria-haspopup": "dialog", click: (event: Event) => entityAt(event) === null && on.open(row), focus: () => (one.current = place) } : {},
+      ...row.values.map((value) => el("td", { class: "value", title: value.iri ?? "" }, named(value.name, value.label, true))),
       one.status === "predicted" && el("td", { class: "probability" }, bar(row.probability, row.status)),
-      one.status === "predicted" && el("td", { class: "missing-links" }, ...links(row)),
+      one.status === "predicted" && el("td", { class: "missing-links" }, el("div", { class: "linked" }, el("div", {}, ...links(row)), isExplained && el("button", { type: "button", class: "quiet small", tabindex: -1 }, "Why?"))),
     );
   }
 
@@ -100,7 +101,7 @@ export function createTable(host: HTMLElement, on: { open(row: Row): void; more(
     const shown = visible(one);
     const columns = answer?.columns ?? [];
     const isPredicted = one.status === "predicted";
-    const heading = el("h3", { id: `${one.status}-title` }, badge(one.status), " ", el("span", { class: "about" }, about(one)), one.status === "predicted" && one.total > 0 && el("span", { class: "about long" }, "; choose one to see why"));
+    const heading = el("h3", { id: `${one.status}-title` }, badge(one.status), " ", el("span", { class: "about" }, about(one)), one.status === "predicted" && one.total > 0 && el("span", { class: "about long" }, ", the most probable first"));
     const title = el("div", { class: "part-title" }, heading, fold(one));
     const part = el("section", { class: `part ${one.status}`, "aria-labelledby": `${one.status}-title` }, title);
     if (shown.length === 0 || (columns.length === 0 && !isPredicted)) return part;
@@ -159,11 +160,19 @@ export function createTable(host: HTMLElement, on: { open(row: Row): void; more(
     return el("button", { type: "button", class: "quiet", "data-fold": "", "aria-expanded": String(!one.isFolded), click: turned }, one.isFolded ? `Show all ${count(one.total)}` : "Show fewer");
   }
 
-  /** Arrow keys go from row to row, Enter or Space opens one: a table is a single stop of the Tab key. */
+  /** Arrow keys go from row to row and from name to name, Enter or Space opens: a table is one stop of the Tab key. */
   function move(one: Section, event: KeyboardEvent): void {
     const lines = [...host.querySelectorAll<HTMLElement>(`.${one.status} tbody tr[data-row]`)];
     const place = lines.indexOf((event.target as HTMLElement).closest("tr")!);
     if (place < 0) return;
+    if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+      // Within a row: from name to name, and back to the row itself.
+      const stops = [lines[place]!, ...lines[place]!.querySelectorAll<HTMLElement>("button")];
+      const at = stops.indexOf(event.target as HTMLElement) + (event.key === "ArrowRight" ? 1 : -1);
+      event.preventDefault();
+      return stops[Math.min(stops.length - 1, Math.max(0, at))]!.focus();
+    }
+    if (event.target !== lines[place] && (event.key === "Enter" || event.key === " ")) return;
     const next = { ArrowDown: place + 1, ArrowUp: place - 1, Home: 0, End: lines.length - 1 }[event.key];
     if (next !== undefined) {
       event.preventDefault();
@@ -230,12 +239,15 @@ export function bar(value: number | null, status: string): HTMLElement {
   return el("span", { class: `bar ${status}` }, el("span", { class: "track", "aria-hidden": "true" }, fill), el("span", { class: "figure" }, probability(value)));
 }
 
+/** An end of a link; a variable that no entity fills leads nowhere. */
+const end = (name: string, label = name) => named(name.startsWith("?") ? null : name, label, true);
+
 function links(row: Row): HTMLElement[] {
   const shown = row.missing.slice(0, 2).map((link) => {
     const [subject, predicate, object] = link.labels;
     // A row that lacks one link is as probable as that link.
     const own = row.missing.length > 1 && el("span", { class: "own" }, ` ${probability(link.probability)}`);
-    return el("span", { class: "link" }, `${subject} `, el("span", { class: "relation" }, predicate), ` ${object}`, own);
+    return el("span", { class: "link" }, end(link.subject, subject), " ", el("span", { class: "relation" }, predicate), " ", end(link.object, object), own);
   });
   if (row.missing.length > 2) shown.push(el("span", { class: "link" }, `and ${counted(row.missing.length - 2, "more", "more")}`));
   return shown;

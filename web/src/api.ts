@@ -12,12 +12,14 @@ export interface Question {
 
 export interface Value {
   id: number | null;
+  /** Name in the graph; null for what is no entity. */
+  name: string | null;
   iri: string | null;
   label: string;
   term: string | null;
 }
 
-export interface MissingLink {
+export interface Link {
   subject: string;
   predicate: string;
   object: string;
@@ -31,7 +33,9 @@ export interface Row {
   /** Null for a number that is expected, not a row. */
   probability: number | null;
   status: "known" | "predicted";
-  missing: MissingLink[];
+  missing: Link[];
+  /** Links of the row that the graph has, where they were asked for. */
+  held: Link[];
   index: number;
 }
 
@@ -148,6 +152,44 @@ export interface Completion {
   detail: string;
 }
 
+/** Facts of an entity with one relation. */
+export interface FactGroup {
+  relation: string;
+  label: string;
+  /** Whether the entity is their object. */
+  inverse: boolean;
+  count: number;
+  values: Value[];
+}
+
+export interface EntityFacts {
+  value: Value;
+  classes: Value[];
+  count: number;
+  facts: FactGroup[];
+  questions: { title: string; query: string }[];
+}
+
+/** A link that the graph does not hold, but the model expects. */
+export interface Suggestion {
+  subject: Value;
+  predicate: string;
+  /** The relation as it is shown. */
+  label: string;
+  object: Value;
+  probability: number;
+  why: string;
+}
+
+export interface Suggested {
+  suggestions: Suggestion[];
+  note: string;
+  /** Whether they can be accepted and rejected. */
+  writable: boolean;
+}
+
+export type Verdict = "accept" | "reject" | "undo";
+
 export interface GraphFacts {
   name: string;
   entities: number;
@@ -232,17 +274,29 @@ function refusal(response: Response, answer: unknown): Refusal {
   );
 }
 
-export const ask = (question: Question, limit: number, offset: number, signal?: AbortSignal) =>
-  call<Answer>("ask", { ...question, limit, offset }, signal);
+export const ask = (question: Question, limit: number, offset: number, signal?: AbortSignal, facts = false) =>
+  call<Answer>("ask", { ...question, limit, offset, facts }, signal);
+
+export const entity = (name: string, options: Record<string, string>, signal?: AbortSignal) =>
+  call<EntityFacts>(`entity?${new URLSearchParams({ name, ...options })}`, undefined, signal);
 
 export const explain = (question: Question, row: number, views: View[], signal?: AbortSignal) =>
   call<Explanation>("explain", { ...question, row, views }, signal);
 
 export const parse = (query: string, signal?: AbortSignal) => call<Parsed>("parse", { query }, signal);
 
-/** ``after``: the relation whose object the word is to be. */
-export const complete = (text: string, kind: string, limit: number, signal?: AbortSignal, after = "") =>
-  call<Completion[]>(`complete?${new URLSearchParams({ text, kind, limit: String(limit), after })}`, undefined, signal);
+/** What is completed stands after and before these words of the query: what fits them comes first. */
+export interface Beside {
+  before?: string;
+  after?: string;
+}
+
+export const complete = (text: string, kind: string, limit: number, signal?: AbortSignal, beside: Beside = {}) =>
+  call<Completion[]>(`complete?${new URLSearchParams({ text, kind, limit: String(limit), ...beside })}`, undefined, signal);
+
+export const suggest = (options: Record<string, string>) => call<Suggested>(`suggest?${new URLSearchParams(options)}`);
+
+export const decide = (decision: { subject: string; predicate: string; object: string; verdict: Verdict }) => call<unknown>("review", decision);
 
 export const graph = () => call<GraphFacts>("graph");
 

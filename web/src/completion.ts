@@ -10,12 +10,12 @@ const LIMIT = 20;
 
 export type Place = "subject" | "predicate" | "object" | "prefix" | "elsewhere";
 
-/** Where the next word of a text stands: which part of a triple, or outside of any; and the relation before an object. */
-function placeAfter(text: string): { place: Place; relation: string } {
+/** Where the next word of a text stands: which part of a triple, or outside of any; and the word of the triple before it. */
+function placeAfter(text: string): { place: Place; before: string } {
   let depth = 0;
   let part = 0;
   let last = "";
-  let relation = "";
+  const words = ["", "", ""];
   for (const [token] of text.matchAll(TOKENS)) {
     if (token.startsWith("#")) continue;
     if (token === "{" || token === "}") depth += token === "{" ? 1 : -1;
@@ -24,13 +24,13 @@ function placeAfter(text: string): { place: Place; relation: string } {
     else if (token === ",") part = 2;
     else if (!"()".includes(token)) {
       part += 1;
-      if (part === 2) relation = token;
+      words[part] = token;
     }
     last = token;
   }
   const parts: Place[] = ["subject", "predicate", "object"];
   const place = /^prefix$/i.test(last) ? "prefix" : depth < 1 ? "elsewhere" : (parts[part] ?? "elsewhere");
-  return { place, relation: place === "object" ? relation : "" };
+  return { place, before: place === "predicate" || place === "object" ? (words[part] ?? "") : "" };
 }
 
 /** CodeMirror's source of completions. */
@@ -42,7 +42,7 @@ export async function completions(context: CompletionContext): Promise<Completio
   const text = context.state.doc.toString();
   if (/^[?$]/.test(word)) return { from, options: variables(text, word), validFor: /^[?$]\w*$/ };
 
-  const { place, relation } = placeAfter(text.slice(0, from));
+  const { place, before } = placeAfter(text.slice(0, from));
   const kinds = place === "predicate" ? ["relation"] : place === "prefix" ? ["prefix"] : place === "elsewhere" ? [] : ["entity"];
   const isBare = !/[:<]/.test(word);
   const options = isBare && place !== "prefix" && word ? keywords(word) : [];
@@ -53,7 +53,7 @@ export async function completions(context: CompletionContext): Promise<Completio
   const stop = new AbortController();
   context.addEventListener("abort", () => stop.abort());
   try {
-    const lists = await Promise.all(kinds.map((kind) => complete(word, kind, LIMIT, stop.signal, relation)));
+    const lists = await Promise.all(kinds.map((kind) => complete(word, kind, LIMIT, stop.signal, { after: before })));
     for (const list of lists) options.push(...list.map((entry, rank) => option(entry, rank)));
   } catch {
     // Completion is a help, not a need: typing goes on without it.

@@ -3,11 +3,10 @@ import type { Answer, Question, Row } from "./api";
 import { el } from "./dom";
 
 const CELL = /[",\r\n]/;
-const LOCAL = "urn:biqe:name:";
 const cell = (value: string) => (CELL.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
 
-/** What the graph calls an entity: names without a namespace have no IRI of their own. */
-const nameOf = (value: Row["values"][number]) => (value.iri?.startsWith(LOCAL) ? decodeURIComponent(value.iri.slice(LOCAL.length)) : (value.iri ?? value.label));
+/** What the graph calls an entity; a literal is its own text. */
+const nameOf = (value: Row["values"][number]) => value.name ?? value.iri ?? value.label;
 
 /**
  * RFC 4180: a line for each row. Values are labels; where a variable has labels that are not names, the names are in a
@@ -31,10 +30,9 @@ export function asCsv(answer: Answer): string {
   return lines.map((line) => `${line.map(cell).join(",")}\r\n`).join("");
 }
 
-/** The answer as the server gave it, with the question that it answers; every value has its label and its name. */
+/** The answer as the server gave it, with the question that it answers. */
 export function asJson(question: Question, answer: Answer): string {
-  const rows = answer.rows.map((row) => ({ ...row, values: row.values.map((value) => ({ ...value, name: nameOf(value) })) }));
-  return `${JSON.stringify({ question, ...answer, rows }, null, 2)}\n`;
+  return `${JSON.stringify({ question, ...answer }, null, 2)}\n`;
 }
 
 /** Hand a text to the browser as a file to save. */

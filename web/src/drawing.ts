@@ -7,6 +7,8 @@ import { probability } from "./numbers";
 export interface DrawnNode extends GraphNode {
   /** The variable that the entity stands for. */
   variable?: string;
+  /** Name of the entity, which leads to its card. */
+  entity?: string | null;
 }
 
 export interface DrawnEdge extends GraphEdge {
@@ -27,23 +29,33 @@ function measure(text: string): number {
 
 const shortened = (text: string) => (text.length > LONGEST ? `${text.slice(0, LONGEST - 1)}…` : text);
 
+export interface Style {
+  /** Below 1 for less room between nodes. */
+  stretch?: number;
+  /** Across, however wide that is. */
+  across?: boolean;
+  /** Stored links without their relation, missing ones with their probability alone. */
+  plain?: boolean;
+}
+
 const labelOf = (edge: DrawnEdge) =>
   edge.missing ? `${shortened(edge.label)}  ${probability(edge.probability ?? null)}` : shortened(edge.label);
 
 /** The picture; ``room`` is the width it may take, by which it decides whether to grow across or down. */
-export function draw(nodes: DrawnNode[], edges: DrawnEdge[], room: number, title: string): SVGSVGElement {
+export function draw(nodes: DrawnNode[], edges: DrawnEdge[], room: number, title: string, style: Style = {}): SVGSVGElement {
+  const words = style.plain ? (edge: DrawnEdge) => (edge.missing ? probability(edge.probability ?? null) : "") : labelOf;
   const shown = nodes.map((node) => ({ ...node, full: node.label, label: shortened(node.label) }));
   // With more links than a tree has, some cross; they get more room.
-  const stretch = edges.length >= nodes.length ? 1.5 : 1;
-  const lay = (direction: Direction) => layout(shown, edges, direction, measure, labelOf, stretch);
+  const stretch = style.stretch ?? (edges.length >= nodes.length ? 1.5 : 1);
+  const lay = (direction: Direction) => layout(shown, edges, direction, measure, words, stretch);
   const across = lay("across");
-  const picture = across.width <= room ? across : pick(across, lay("down"), room);
+  const picture = style.across || across.width <= room ? across : pick(across, lay("down"), room);
   const arrow = `arrow-${++pictures}`;
   return svg(
     "svg",
     {
       class: "graph",
-      role: "img",
+      role: nodes.some((node) => node.entity) ? "group" : "img",
       "aria-label": `${title}: ${inWords(nodes, edges)}`,
       viewBox: `0 0 ${picture.width} ${picture.height}`,
       width: Math.ceil(picture.width),
@@ -56,19 +68,19 @@ export function draw(nodes: DrawnNode[], edges: DrawnEdge[], room: number, title
     ...picture.boxes.map(({ node, x, y, width, height }) =>
       svg(
         "g",
-        { class: `vertex ${node.kind}`, "data-term": node.term },
+        { class: `vertex ${node.kind}`, "data-term": node.term, "data-entity": node.entity, tabindex: node.entity ? 0 : null, role: node.entity ? "button" : null, "aria-label": node.entity ? node.full : null },
         svg("title", {}, node.variable ? `${node.variable} = ${node.full}` : node.full),
         svg("rect", { class: `node ${node.kind}`, x: x - width / 2, y: y - height / 2, width, height, rx: node.kind === "entity" ? 5 : height / 2 }),
         svg("text", { x, y: y + 5 }, node.label),
       ),
     ),
-    ...picture.lines.map((line) =>
+    ...picture.lines.filter((line) => words(line.edge)).map((line) =>
       svg(
         "g",
         { class: line.edge.missing ? "label missing" : "label" },
         svg("title", {}, line.edge.label),
-        svg("rect", { x: line.x - measure(labelOf(line.edge)) / 2 - 2, y: line.y - 10, width: measure(labelOf(line.edge)) + 4, height: 20 }),
-        svg("text", { x: line.x, y: line.y + 4 }, labelOf(line.edge)),
+        svg("rect", { x: line.x - measure(words(line.edge)) / 2 - 2, y: line.y - 10, width: measure(words(line.edge)) + 4, height: 20 }),
+        svg("text", { x: line.x, y: line.y + 4 }, words(line.edge)),
       ),
     ),
   );

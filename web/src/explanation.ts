@@ -2,86 +2,30 @@
 // the model looked and what would change its mind.
 import { type Answer, type Attention, type Counterfactual, type Explanation, explain, type Place, type Question, type Reason, Refusal, type Row } from "./api";
 import { badge, bar } from "./answers";
+import type { Panel } from "./drawer";
 import { draw } from "./drawing";
 import { el, put, refill } from "./dom";
+import { named } from "./names";
 import { refused, waiting } from "./notices";
 import { count, ordinal, percent, probability } from "./numbers";
 
-export interface Drawer {
-  open(question: Question, answer: Answer, rows: Row[], row: Row): void;
-}
-
-/** A dialog at the side of the page; Escape closes it, the arrows go to the row before or after. */
-export function createDrawer(dialog: HTMLDialogElement, onClose: (row: Row) => void): Drawer {
-  let asked: { question: Question; answer: Answer; rows: Row[] } | null = null;
-  let row: Row | null = null;
-  let under = new AbortController();
-
-  dialog.addEventListener("close", () => {
-    under.abort();
-    if (row) onClose(row);
-  });
-  dialog.addEventListener("click", (event) => {
-    if (event.target === dialog) dialog.close();
-  });
-
-  function step(by: number): void {
-    const next = asked?.rows[asked.rows.findIndex((other) => other.index === row?.index) + by];
-    if (next) void show(next);
-  }
-
-  async function show(shown: Row): Promise<void> {
-    if (asked === null) return;
-    under.abort();
-    under = new AbortController();
-    const { signal } = under;
-    const { question, answer, rows } = asked;
-    const held = dialog.contains(document.activeElement) ? (document.activeElement as HTMLElement).dataset.does : undefined;
-    row = shown;
-    const place = rows.findIndex((other) => other.index === shown.index);
-    const body = el("div", { class: "why-body", "aria-busy": "true" }, waiting("Looking for the reasons"));
-    refill(
-      dialog,
-      el("div", { class: "why-frame" },
-        el("header", { class: "why-head" },
-          el("div", { class: "why-title" },
-            el("p", { class: "kicker" }, `Row ${shown.index + 1}`),
-            el("h2", { id: "why-title" }, shown.values.map((value) => value.label).join(" · ") || "That it holds"),
-          ),
-          el("div", { class: "why-tools" },
-            el("button", { type: "button", class: "quiet icon", "data-does": "before", "aria-label": "Row before", disabled: place <= 0, click: () => step(-1) }, "↑"),
-            el("button", { type: "button", class: "quiet icon", "data-does": "after", "aria-label": "Row after", disabled: place >= rows.length - 1, click: () => step(1) }, "↓"),
-            el("button", { type: "button", class: "quiet icon", "data-does": "close", "aria-label": "Close", click: () => dialog.close() }, "✕"),
-          ),
-        ),
-        body,
-      ),
-    );
-    if (!dialog.open) dialog.showModal();
-    focusOn(dialog, held);
-    try {
-      const found = await explain(question, shown.index, ["witness"], signal);
-      const more = () => explain(question, shown.index, ["attention", "counterfactual"], signal);
-      if (!signal.aborted) refill(body, ...views(found, shown, answer, body, more));
-    } catch (error) {
-      if (!signal.aborted) refill(body, refused(error instanceof Refusal ? error : new Refusal("Failure", String(error)), () => void show(shown)));
-    } finally {
-      if (!signal.aborted) body.setAttribute("aria-busy", "false");
-    }
-  }
-
+/** Why a row of an answer is one; ``rows`` are in the order shown, ``left`` is called when the dialog is closed. */
+export function reasonsOf(question: Question, answer: Answer, rows: Row[], row: Row, left: (row: Row) => void): Panel {
+  const place = rows.findIndex((other) => other.index === row.index);
   return {
-    open(question, answer, rows, first) {
-      asked = { question, answer, rows };
-      void show(first);
+    kicker: `Row ${row.index + 1}`,
+    title: row.values.map((value) => value.label).join(" · ") || "That it holds",
+    waiting: "Looking for the reasons",
+    async content(body, signal) {
+      const found = await explain(question, row.index, ["witness"], signal);
+      return views(found, row, answer, body, () => explain(question, row.index, ["attention", "counterfactual"], signal));
     },
+    near(by) {
+      const next = rows[place + by];
+      return next ? reasonsOf(question, answer, rows, next, left) : null;
+    },
+    left: () => left(row),
   };
-}
-
-function focusOn(dialog: HTMLElement, does: string | undefined): void {
-  const usual = dialog.querySelector<HTMLElement>('[data-does="close"]');
-  const wanted = does ? dialog.querySelector<HTMLButtonElement>(`[data-does="${does}"]:not(:disabled)`) : null;
-  (wanted ?? usual)?.focus();
 }
 
 function views(found: Explanation, row: Row, answer: Answer, body: HTMLElement, more: () => Promise<Explanation>): HTMLElement[] {
@@ -113,8 +57,8 @@ function considered(place: Place): HTMLElement {
   return el("div", { class: "place" },
     el("h4", {}, place.pattern),
     el("p", { class: "about" }, `${place.entity} is ${ordinal(place.rank)} of ${count(place.of)}${embedding}`),
-    el("ul", { class: "rivals" }, ...others.map((rival) => el("li", {}, el("span", { class: "name" }, rival.entity), bar(rival.probability, "predicted")))),
-    stored.length > 0 && el("p", { class: "about" }, `In the graph: ${stored.map((rival) => rival.entity).join(", ")}${more > 0 ? ` and ${count(more)} more` : ""}`),
+    el("ul", { class: "rivals" }, ...others.map((rival) => el("li", {}, named(rival.entity, rival.entity), bar(rival.probability, "predicted")))),
+    stored.length > 0 && el("p", { class: "about" }, "In the graph: ", ...stored.flatMap((rival, at) => [at > 0 && ", ", named(rival.entity, rival.entity)]), more > 0 && ` and ${count(more)} more`),
   );
 }
 
@@ -150,7 +94,7 @@ function section(title: string, about: string, content: HTMLElement | null | fal
 function witness(found: NonNullable<Explanation["witness"]>, body: HTMLElement): HTMLElement {
   const edges = found.links.map((link) => ({ source: link.subject, target: link.object, label: link.relation, missing: !link.stored, probability: link.probability }));
   const room = body.clientWidth - 32;
-  return el("div", { class: "drawing witness" }, draw(found.nodes, edges, room, "Witness"), !found.complete && el("p", { class: "about" }, "The search stopped early; there may be a better witness."));
+  return el("div", { class: "drawing witness" }, draw(found.nodes.map((node) => ({ ...node, entity: node.term && node.id })), edges, room, "Witness"), !found.complete && el("p", { class: "about" }, "The search stopped early; there may be a better witness."));
 }
 
 /** A table whose cells are darker the more attention they stand for; the numbers say the same. */

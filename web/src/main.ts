@@ -1,20 +1,27 @@
 // The page: a question on top, its answers below, and why on a click. It opens with a question that the server chose.
 import * as api from "./api";
 import { type Answer, type Parsed, type Question, Refusal, type Row } from "./api";
-import { createTable } from "./answers";
+import { createTable, PAGE } from "./answers";
 import { byId, el, refill } from "./dom";
 import { asCsv, asJson, save } from "./download";
 import { draw } from "./drawing";
+import { cardOf } from "./card";
+import { createDrawer } from "./drawer";
 import { createEditor } from "./editor";
-import { createDrawer } from "./explanation";
+import { reasonsOf } from "./explanation";
 import { showFacts } from "./facts";
 import { DEFAULTS, fromHash, toHash, within } from "./link";
+import { listMissing } from "./missing";
+import { entityAt } from "./names";
 import { nothing, refused, waiting } from "./notices";
+import { pictureOf } from "./picture";
 import { placed } from "./place";
 import { count, probability, seconds } from "./numbers";
 import { createSketch } from "./sketch";
 
 const LOADED = 500;
+/** Missing facts that a card has at first. */
+const OFFERED = 4;
 /** Milliseconds without a key before the query is drawn, and then before it is complained about. */
 const PAUSE = 160;
 const PATIENCE = 1200;
@@ -26,7 +33,7 @@ const summary = byId("summary");
 const host = byId("table");
 const editor = createEditor(byId("editor"), { change: soon, ask: () => void askNow() });
 const table = createTable(host, { open: why, more: (status) => void loadMore(status) });
-const drawer = createDrawer(byId<HTMLDialogElement>("why"), (row) => table.focusRow(row.index));
+const drawer = createDrawer(byId<HTMLDialogElement>("why"));
 
 createSketch(byId("drawing"), { read: () => editor.text, write: (text) => editor.write(text) });
 
@@ -35,6 +42,7 @@ let shown: { question: Question; answer: Answer } | null = null;
 let asking = new AbortController();
 let parsing = new AbortController();
 let parsed: Parsed | null = null;
+let hasModel = false;
 let timer = 0;
 let complaint = 0;
 
@@ -178,6 +186,7 @@ function showAnswer(wanted: Question, answer: Answer): void {
   if (wanted.mode !== "known") parts.push(`${count(answer.predicted)} predicted${answer.model ? ` by ${answer.model}` : ""}`);
   summary.textContent = `${parts.join(", ")} · ${seconds(answer.seconds)}${answer.why ? ` · ${answer.why}` : ""}`;
   byId("downloads").hidden = answer.rows.length === 0;
+  void showPicture();
   if (answer.rows.length === 0) {
     if (answer.form === "ask") refill(host, verdict(answer));
     else refill(host, nothing("No rows", wanted.mode === "known" ? "The graph holds no answer to this. Ask for predicted rows too." : "Neither the graph nor the model has an answer to this."));
@@ -225,7 +234,70 @@ async function loadMore(status: Row["status"]): Promise<void> {
 }
 
 function why(row: Row): void {
-  if (shown) drawer.open(shown.question, shown.answer, table.rows, row);
+  if (shown) drawer.open(reasonsOf(shown.question, shown.answer, table.rows, row, (last) => table.focusRow(last.index)));
+}
+
+/** The card of the entity that was clicked on. */
+function follow(event: Event): void {
+  const name = entityAt(event);
+  if (name === null) return;
+  event.preventDefault();
+  const label = (event.target as Element).closest("[data-entity]")?.querySelector("title")?.textContent ?? (event.target as Element).textContent ?? name;
+  drawer.open(cardOf(name, label, { ask: askAbout, missing: hasModel ? missingOf : () => null }));
+}
+
+function missingOf(entity: string): HTMLElement {
+  const place = el("div", {});
+  void listMissing(place, { entity }, OFFERED);
+  return place;
+}
+
+// Facts that are likely missing, once somebody opens that section.
+
+function offerRelations(relations: api.GraphFacts["relations"]): void {
+  const choice = byId<HTMLSelectElement>("missing-relation");
+  refill(choice, el("option", { value: "" }, "all relations"), ...relations.map(({ name, label }) => el("option", { value: name }, label)));
+}
+
+function showMissing(): void {
+  const choice = byId<HTMLSelectElement>("missing-relation");
+  void listMissing(byId("missing-facts"), choice.value ? { relation: choice.value } : {}, PAGE);
+}
+
+/** It begins with the relation that the answers above miss. */
+function openMissing(): void {
+  if (!byId<HTMLDetailsElement>("missing").open || byId("missing-facts").childElementCount > 0) return;
+  byId<HTMLSelectElement>("missing-relation").value = shown?.answer.rows.find((row) => row.missing.length > 0)?.missing[0]?.predicate ?? "";
+  showMissing();
+}
+
+function askAbout(query: string): void {
+  drawer.close();
+  write({ ...question(), query });
+  void askNow();
+}
+
+// The answers as a picture, on request.
+
+let drawing = new AbortController();
+
+async function showPicture(): Promise<void> {
+  drawing.abort();
+  drawing = new AbortController();
+  const { signal } = drawing;
+  const place = byId("picture");
+  const isWanted = byId("as-graph").getAttribute("aria-pressed") === "true";
+  place.hidden = !isWanted || shown === null;
+  if (place.hidden || shown === null) return refill(place);
+  place.classList.add("stale");
+  try {
+    const picture = await pictureOf(shown.question, shown.answer, place.clientWidth, signal);
+    if (!signal.aborted) refill(place, picture);
+  } catch (error) {
+    if (!signal.aborted && error instanceof Refusal) refill(place, refused(error, () => void showPicture()));
+  } finally {
+    if (!signal.aborted) place.classList.remove("stale");
+  }
 }
 
 async function download(kind: "csv" | "json"): Promise<void> {
@@ -271,6 +343,7 @@ function begin(): void {
   write(DEFAULTS);
   summary.textContent = "";
   byId("downloads").hidden = true;
+  void showPicture();
   welcome();
   editor.focus();
 }
@@ -285,6 +358,9 @@ async function start(): Promise<void> {
     showFacts(byId("facts"), byId("graph-line"), graph, models);
     document.title = `${graph.name} · biqe`;
     offerModels(models);
+    offerRelations(graph.relations);
+    hasModel = models.length > 0;
+    byId("missing").hidden = byId("to-missing").hidden = !hasModel;
   } catch (error) {
     return showRefusal(error);
   }
@@ -321,6 +397,19 @@ document.addEventListener("keydown", (event) => {
   }
 });
 byId("stop").addEventListener("click", () => asking.abort("stopped"));
+byId("missing").addEventListener("toggle", openMissing);
+byId("missing-relation").addEventListener("change", showMissing);
+byId("to-missing").addEventListener("click", () => (byId<HTMLDetailsElement>("missing").open = true));
+byId("as-graph").addEventListener("click", () => {
+  const button = byId("as-graph");
+  button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") !== "true"));
+  void showPicture();
+});
+document.addEventListener("click", follow);
+document.addEventListener("keydown", (event) => {
+  // Names in pictures are no buttons of HTML, which would do this by themselves.
+  if ((event.key === "Enter" || event.key === " ") && event.target instanceof SVGElement) follow(event);
+});
 byId("download-csv").addEventListener("click", () => void download("csv"));
 byId("download-json").addEventListener("click", () => void download("json"));
 window.addEventListener("popstate", () => {

@@ -1,5 +1,5 @@
 // Drawing a question: links are added by name, or pulled from one node of its picture to another.
-import { type Completion, complete } from "./api";
+import { type Beside, type Completion, complete } from "./api";
 import { byId, el, refill, svg } from "./dom";
 import { freshVariable, variablesOf, withLink } from "./pattern";
 
@@ -37,7 +37,7 @@ export function createSketch(picture: HTMLElement, question: { read(): string; w
   }
 
   for (const [input, kind] of [[from, "entity"], [relation, "relation"], [to, "entity"]] as const) {
-    offer(input, kind, question.read);
+    offer(input, kind, question.read, () => (input === from ? { before: relation.value.trim() } : { after: (input === relation ? from : relation).value.trim() }));
     input.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.ctrlKey || event.metaKey) return;
       event.preventDefault();
@@ -79,7 +79,7 @@ async function spelt(input: HTMLInputElement, kind: Kind): Promise<string> {
 }
 
 /** Names of the graph below a field, while it is written into. */
-function offer(input: HTMLInputElement, kind: Kind, read: () => string): void {
+function offer(input: HTMLInputElement, kind: Kind, read: () => string, beside: () => Beside): void {
   let timer = 0;
   let asking = new AbortController();
   const list = byId(input.getAttribute("list") ?? "");
@@ -93,7 +93,7 @@ function offer(input: HTMLInputElement, kind: Kind, read: () => string): void {
     const variables = kind === "entity" ? [...variablesOf(text), freshVariable(text)].map((name) => el("option", { value: name })) : [];
     const word = input.value.trim();
     try {
-      const names = word.startsWith("?") ? [] : await complete(word, kind, OFFERED, signal);
+      const names = word.startsWith("?") ? [] : await complete(word, kind, OFFERED, signal, beside());
       if (!signal.aborted) refill(list, ...variables, ...names.map(option));
     } catch {
       // A help, not a need.

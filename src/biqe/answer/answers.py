@@ -32,6 +32,7 @@ from biqe.errors import InvalidOption
 from biqe.exact.answers import answers
 from biqe.explain.words import fit, probability, visible
 from biqe.graph.knowledge_graph import Graph
+from biqe.graph.visible import for_notebook, html_table
 from biqe.graph.vocabulary import Vocabulary
 from biqe.predict.config import AskConfig
 from biqe.predict.evidence import Evidence, EvidenceSearch, IdLink
@@ -123,6 +124,14 @@ class Row:
         return tuple(self._answers.link(link, self, chances.get(link)) for link in self.evidence.missing)
 
     @property
+    def against(self) -> tuple[Link, ...]:
+        """Links that would rule the row out by a NOT EXISTS or MINUS, each with the probability of its part; () for a
+        known row and where nothing does."""
+        said = self._answers.rows.against
+        parts = said[self.number] if said else ()
+        return tuple(self._answers.link(link, self, part.probability) for part in parts for link in part.links)
+
+    @property
     def why(self) -> str:
         """Why it is an answer, in one sentence; ``kb.explain(row)`` tells more."""
         explain = self._answers.explain
@@ -160,6 +169,12 @@ class Row:
         cells = [fit(visible(label), width) for label, width in zip(self.labels.values(), widths, strict=True)]
         end = [KNOWN] if self.status == KNOWN else [self.status, probability(self.probability, 2)]
         return "  ".join([*cells, *end])
+
+    def _repr_html_(self) -> str:
+        chance = [] if self.status == KNOWN else [["probability", probability(self.probability)]]
+        links = [["missing" if self.status == PREDICTED else "holds", str(link)] for link in self.missing or self.held]
+        rows = [*([f"?{name}", label] for name, label in self.labels.items()), ["status", self.status], *chance, *links]
+        return for_notebook(html_table([], [], rows))
 
     def __repr__(self) -> str:
         values = ", ".join(f"{variable}={value!r}" for variable, value in self.values.items())
@@ -352,13 +367,21 @@ class Answers(ResultRows[Row]):
                 list(row.labels.values()),
                 row.status,
                 "" if row.status == KNOWN else probability(row.probability),
-                [] if row.status == KNOWN else [self._words(row, link) for link in row.evidence.missing],
+                [] if row.status == KNOWN else [*self._missing_words(row), *self._against_words(row)],
             )
             for row in [*self[:shown], *self[self.known_count :]]
         ]
         cut = self.known_count - shown
         left_out = f"… and {cut:,} more known row{'s' if cut > 1 else ''}" if cut else ""
         return TextTable(head, [f"?{name}" for name in self.variables], rows, left_out, shown)
+
+    def _missing_words(self, row: Row) -> Iterator[list[str]]:
+        return (self._words(row, link) for link in row.evidence.missing)
+
+    def _against_words(self, row: Row) -> Iterator[list[str]]:
+        for part in self.rows.against[row.number] if self.rows.against else ():
+            for link in part.links:
+                yield ["against:", probability(part.probability, 2), *self._words(row, link)[-3:]]
 
     def _counts(self) -> str:
         model = None if self.model is None else visible(self.model)
@@ -438,6 +461,8 @@ def _row_dict(row: Row) -> dict[str, Any]:
     if row.status == PREDICTED:
         entry["held"] = [link._asdict() for link in row.held]
         entry["missing"] = [link._asdict() for link in row.missing]
+        if row.against:
+            entry["against"] = [link._asdict() for link in row.against]
     return entry
 
 

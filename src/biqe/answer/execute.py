@@ -19,6 +19,7 @@ from biqe.errors import BiqeError, InvalidOption
 from biqe.exact.answers import MAX_ROWS, holds, tuples
 from biqe.exact.filters import Filters, columns_of, filtered_rows
 from biqe.graph.knowledge_graph import Graph
+from biqe.predict.against import chance_of, counts_against
 from biqe.predict.conditional import filled_in
 from biqe.predict.config import AskConfig
 from biqe.predict.decompose import Asking
@@ -151,6 +152,7 @@ def merge(graph: Graph, sides: Sequence[Rows], config: AskConfig, arrange: Arran
         selected=sides[0].known.shape[1],
         marginals=_best_marginals(sides),
         evidence=[each for side in sides for each in side.evidence or [None] * len(side)] if config.links else (),
+        against=[each for side in sides for each in side.against or [()] * len(side)],
         link_probabilities={link: chance for side in sides for link, chance in side.link_probabilities.items()},
         sides=np.repeat(np.arange(len(sides)), [len(side) for side in sides]),
         note=join_notes([side.note for side in sides]),
@@ -214,7 +216,7 @@ def combine(
     branch = query if isinstance(query, BoundBranch) else BoundBranch(query, query)
     limit = branch.query.limit
     width = len(branch.query.targets)
-    filters = Filters(branch.filters, graph.vocabulary)
+    filters = Filters(branch.filters, graph)
     is_shown = config.mode != "predicted"
     known, complete = _known(graph, branch, filters, arrange, is_shown=is_shown)
     capped = is_shown and not complete
@@ -246,6 +248,7 @@ def combine(
         selected=width,
         marginals=None if wide is None else lambda: wide()[:width],
         evidence=[*([None] * len(shown)), *found.evidence] if found.evidence else (),
+        against=[*([()] * len(shown)), *found.against] if found.against else (),
         known_complete=complete,
         known_capped=capped,
     )
@@ -319,6 +322,8 @@ def _predicted(
     if not found.evidence:
         evidence, chances = EvidenceSearch(graph, branch.wide).find(found.entities.tolist(), asking.predictor)
         found = replace(found, evidence=evidence, link_probabilities=chances)
+    if filters.negated_parts():
+        found = replace(found, against=counts_against(asking, filters, branch.wide, found.entities))
     if predictor.links is None:
         return found
     if config.coverage is not None:  # its threshold alone decides
@@ -337,6 +342,8 @@ def _by_links(found: Rows, least: float, unlikely: float, count: int) -> Rows:
     said = found.link_probabilities
     # A link that nobody can judge has no probability, and neither has a row that needs it.
     chances = np.array([math.prod(said.get(link, 0.0) for link in each.missing) for each in found.evidence if each])
+    if found.against:
+        chances = chances * [chance_of(each) for each in found.against]
     order = np.lexsort((*found.entities.T[::-1], -chances))
     order = order[chances[order] >= max(least, unlikely * chances.max(initial=0.0))][:count]
     return replace(found.take(order), probabilities=chances[order])
@@ -372,14 +379,18 @@ def verdict(graph: Graph, question: BoundQuestion, predictor: Predictor | None, 
         return empty
     found = []
     for number, branch in enumerate(question.branches):
-        filters = Filters(branch.filters, graph.vocabulary)
+        filters = Filters(branch.filters, graph)
         allowed = {name: mask for name in branch.wide.names if name and (mask := filters.allowed(name)) is not None}
         asking = Asking(graph, predictor.restricted(allowed), config.joint_of(predictor.joint))
 
         def passes(query: BoundQuery, rows: Entities, filters: Filters = filters) -> NDArray[np.bool_]:
             return filters.passes(columns_of(query, rows), len(rows))
 
-        found.append((*asking.closed(branch.wide, passes), number))
+        chance, evidence = asking.closed(branch.wide, passes)
+        if evidence is not None and filters.negated_parts():
+            row = np.array([[evidence.nodes[node] for node in branch.wide.targets]], np.int32)
+            chance *= chance_of(counts_against(asking, filters, branch.wide, row)[0])
+        found.append((chance, evidence, number))
     chance, evidence, number = max(found, key=lambda side: side[0])
     if evidence is None or chance < config.min_probability or config.top == 0 or not evidence.missing:
         return empty
@@ -399,7 +410,7 @@ def _known_match(graph: Graph, branch: BoundBranch) -> Entities | None:
     """(1, W) a match that passes the conditions; None where the graph has none."""
     if branch.is_plain:
         return np.zeros((1, 0), np.int32) if holds(graph, branch.query) else None
-    passed, complete = filtered_rows(graph, branch.wide, Filters(branch.filters, graph.vocabulary), 0, limit=1)
+    passed, complete = filtered_rows(graph, branch.wide, Filters(branch.filters, graph), 0, limit=1)
     if not complete and len(passed) == 0:
         raise BiqeError(TOO_MANY, hint="fix one of its variables")
     return passed[:1] if len(passed) else None
@@ -441,7 +452,7 @@ def count(graph: Graph, question: BoundQuestion, predictor: Predictor | None, co
 def _known_rows(graph: Graph, branch: BoundBranch) -> Entities:
     if branch.is_plain:
         return tuples(graph, branch.query)
-    filters = Filters(branch.filters, graph.vocabulary)
+    filters = Filters(branch.filters, graph)
     width = len(branch.query.targets)
     passed, complete = filtered_rows(graph, branch.wide, filters, width, limit=MAX_ROWS, judged=2 * MAX_ROWS)
     if not complete:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biqe.answer.answers import Answers, Row
+from biqe.answer.terms import TermTable
+from biqe.errors import EmptyResult, InvalidOption, UnsupportedQuery
 from biqe.exact.filters import Filters
-from biqe.graph.vocabulary import Vocabulary
+from biqe.graph.knowledge_graph import Graph
 from biqe.predict.config import BEAM, AskConfig
 from biqe.predict.decompose import values_questions
 from biqe.predict.predictor import Predictor
@@ -18,8 +21,25 @@ from biqe.query.bind import BoundBranch
 from biqe.query.bound import BoundQuery
 from biqe.query.question import ASK
 
-if TYPE_CHECKING:
-    from biqe.answer.answers import Row
+
+def row_of(answers: Answers | TermTable, number: int) -> Row:
+    """The row of this number, from 0; refused where there is none, or none that could be explained."""
+    if not isinstance(answers, Answers):
+        raise UnsupportedQuery(
+            "the rows of this query are values, not entities, so there is nothing behind them",
+            hint="explain a row of SELECT over variables of triple patterns",
+        )
+    if len(answers) == 0:
+        raise EmptyResult(
+            "the query has no rows, so there is nothing to explain", hint="asking the same query shows what there is"
+        )
+    if not 0 <= number < len(answers):
+        counts = f"{answers.known_count:,} known and {answers.predicted_count:,} predicted"
+        raise InvalidOption(
+            f"there are only {len(answers):,} rows, {counts}",
+            hint="asking the same query lists them; a larger top predicts more",
+        )
+    return answers[number]
 
 
 def explain_options(row: Row, predictor: Predictor | None) -> dict[str, Any]:
@@ -34,20 +54,22 @@ def explain_options(row: Row, predictor: Predictor | None) -> dict[str, Any]:
     hidden = {node: entity for node, entity in values.items() if node not in branch.query.targets}
     options["allowed"] = {node: entities == entity for node, entity in hidden.items()}
     if predictor is not None:
+        against = answers.rows.against[row.number] if answers.rows.against else ()
+        options["against"] = [(part.links, part.probability) for part in against if part.links]
         options["link_probabilities"] = answers.rows.link_probabilities
         if answers.form != ASK:
-            options["asked"], options["permitted"] = _as_asked(branch, values, answers.graph.vocabulary)
+            options["asked"], options["permitted"] = _as_asked(branch, values, answers.graph)
         options["remark"] = _remark(answers.config, predictor, len(branch.wide.targets))
     return options
 
 
 def _as_asked(
-    branch: BoundBranch, values: Mapping[int, int], vocabulary: Vocabulary
+    branch: BoundBranch, values: Mapping[int, int], graph: Graph
 ) -> tuple[BoundQuery, dict[int, NDArray[np.bool_]]]:
     """The question that the model was asked for a row, and the entities that conditions leave its targets, by node."""
     query = branch.wide
     nodes = {query.names[node]: node for node in query.targets} if branch.filters else {}
-    every = list(values_questions(query, Filters(branch.filters, vocabulary)))
+    every = list(values_questions(query, Filters(branch.filters, graph)))
     fits = (asked for asked in every if all(passed[values[nodes[name]]] for name, passed in asked[0].items()))
     allowed, column = next(fits, every[-1])
     permitted = {nodes[name]: passed for name, passed in allowed.items()}

@@ -14,6 +14,7 @@ from biqe.answer import formats
 from biqe.errors import InvalidOption
 from biqe.exact.store import Term, iri_of, node_of
 from biqe.explain.words import escaped_json, visible
+from biqe.graph.visible import for_notebook
 
 if TYPE_CHECKING:
     import pandas
@@ -30,6 +31,8 @@ TABLE_ROWS = 50
 """Known rows that a table for people shows by default."""
 SHORT = 9
 """Characters of a number that is shown as it is written."""
+NOTEBOOK_ROWS = 20
+"""Known rows that a notebook shows."""
 XSD = "http://www.w3.org/2001/XMLSchema#"
 
 R = TypeVar("R")
@@ -99,6 +102,9 @@ class Result(ABC):
         ``known_rows`` are the known rows to show, at most; a table says how many more there are.
         """
         return formats.write(self, form, View(width, colour, known_rows))
+
+    def _repr_html_(self) -> str:
+        return for_notebook(self.write("html", known_rows=NOTEBOOK_ROWS))
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """One JSON document, in the form of ``to_dict``."""

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from biqe.benchmarks.anycq import TupleQuestions
 from biqe.benchmarks.shaped import ShapedQueries, from_columns, to_columns
 from biqe.benchmarks.storage import cached_columns
 from biqe.errors import InvalidOption
 from biqe.graph.knowledge_graph import SPLITS, Splits
 from biqe.query.bound import QuerySet
 
-Queries = ShapedQueries | QuerySet
+Queries = ShapedQueries | QuerySet | TupleQuestions
 
 
 @dataclass
@@ -36,7 +37,8 @@ class OpenBenchmark:
     _kept: dict[str, Queries | None] = field(default_factory=dict, repr=False)
 
     def queries(self, split: str) -> Queries:
-        """The questions of ``valid`` or ``test``: ShapedQueries under q2b and bio, a QuerySet with filters under cq."""
+        """The questions of ``valid`` or ``test``: ShapedQueries under q2b, betae and bio, a QuerySet with filters under
+        cq, TupleQuestions under qar."""
         if split not in SPLITS[1:]:
             raise InvalidOption(f"split must be one of {', '.join(SPLITS[1:])}. Got {split!r}")
         if split not in self._kept:

@@ -80,8 +80,8 @@ class Binding:
 def bind(folder: str | Path, vocabulary: Vocabulary) -> Binding:
     """The published names found in ``vocabulary``; UnknownName with their number and an example if any are not."""
     folder = Path(folder)
-    entities = _names(folder / "ind2ent.pkl")
-    relations = _names(folder / "ind2rel.pkl")
+    entities = names_by_id(folder / "ind2ent.pkl")
+    relations = names_by_id(folder / "ind2rel.pkl")
     if len(relations) % 2:
         raise UnreadableFile(f"{folder / 'ind2rel.pkl'} must hold a relation and its inverse in turn; one is missing")
     for forward, inverse in zip(relations[::2], relations[1::2], strict=True):
@@ -238,9 +238,9 @@ def _read_queries(
         keys = [(entry[0][:2],) for entry in entries] if shape in _CHAINS else [entry[:-2] for entry in entries]
     except (TypeError, ValueError, LookupError) as error:
         raise UnreadableFile(f"{path}: {_first_bad(entries, shape)} is no query of shape {shape}") from error
-    flat = _whole_numbers(list(chain.from_iterable(rows)), "entities and relations", path).reshape(len(rows), -1)
+    flat = whole_numbers(list(chain.from_iterable(rows)), "entities and relations", path).reshape(len(rows), -1)
     anchors, relations = flat[:, : _ANCHORS[shape]], flat[:, _ANCHORS[shape] :]
-    return _mapped(anchors, binding.entities, path), _mapped(relations, binding.relations, path), keys
+    return mapped(anchors, binding.entities, path), mapped(relations, binding.relations, path), keys
 
 
 def _first_bad(entries: list[Any], shape: str) -> str:
@@ -252,7 +252,7 @@ def _first_bad(entries: list[Any], shape: str) -> str:
     return "an entry"
 
 
-def _whole_numbers(values: list[Any], what: str, path: Path) -> NDArray[np.int64]:
+def whole_numbers(values: list[Any], what: str, path: Path) -> NDArray[np.int64]:
     """``values`` as an array. Types are checked first: an array of nested lists could be of any size."""
     for kind in set(map(type, values)) - {int}:
         raise UnreadableFile(f"{path} must hold whole numbers for {what}. Got {kind.__name__}")
@@ -276,18 +276,19 @@ def _read_answers(path: Path, keys: list[Any], binding: Binding) -> AnswerSets:
     if missing:
         raise UnreadableFile(f"{path} has no set of answers for {len(missing):,} queries, such as {brief(missing[0])}")
     lengths = np.fromiter(map(len, sets), np.int64, len(sets))
-    values = _whole_numbers(list(chain.from_iterable(sets)), "entities", path)
-    return sorted_sets(np.repeat(np.arange(len(sets)), lengths), _mapped(values, binding.entities, path), len(sets))
+    values = whole_numbers(list(chain.from_iterable(sets)), "entities", path)
+    return sorted_sets(np.repeat(np.arange(len(sets)), lengths), mapped(values, binding.entities, path), len(sets))
 
 
-def _mapped(ids: NDArray[np.integer], table: NDArray[np.int32], path: Path) -> NDArray[np.int32]:
+def mapped(ids: NDArray[np.integer], table: NDArray[np.int32], path: Path) -> NDArray[np.int32]:
+    """Published ids in the ids of a graph; UnreadableFile for one that the release does not name."""
     if ids.size and not 0 <= ids.min() <= ids.max() < len(table):
         wrong = ids[(ids < 0) | (ids >= len(table))].ravel()[0]
         raise UnreadableFile(f"{path}: id {wrong} is none of the {len(table):,} that the release names")
     return table[ids]
 
 
-def _names(path: Path) -> list[str]:
+def names_by_id(path: Path) -> list[str]:
     """Names by id: a dict from 0..n-1 to text, none twice."""
     held = load_pickle(path)
     if not isinstance(held, dict) or not held or set(held) != set(range(len(held))):

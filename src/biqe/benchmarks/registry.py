@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
-from biqe.benchmarks import gqe_bio, hpo, query2box
+from biqe.benchmarks import anycq, betae, gqe_bio, hpo, query2box
 from biqe.benchmarks.opened import OpenBenchmark, cached_questions
 from biqe.benchmarks.public_graphs import GRAPH_FILES, check_graph, mined_set, public_graph, queries_digest
 from biqe.benchmarks.shaped import ShapedQueries
@@ -33,7 +33,7 @@ class Facts:
     name: str
     summary: str
     protocol: str
-    """``q2b``, ``cq`` or ``bio``: the name of a protocol of biqe.evaluate."""
+    """``q2b``, ``betae``, ``cq``, ``bio`` or ``qar``: the name of a protocol of biqe.evaluate."""
     source: str
     """Whose questions they are, or how they are made."""
     graph: str
@@ -155,6 +155,84 @@ def _open_q2b(graph: str, how: str, name: str, data: Path, splits: Splits | None
     return OpenBenchmark(name, "q2b", splits, fingerprint, read, lambda: read("train"), candidates=binding.candidates)
 
 
+def _betae(name: str, graph: str, place: str, source: str, licence: str, sizes: Mapping[str, str], how: str) -> _Entry:
+    facts = Facts(
+        name,
+        f"BetaE's fourteen shapes on {graph}, five of them with a negation",
+        "betae",
+        source,
+        graph,
+        sizes,
+        licence,
+        f"{place}/",
+        f"{how}; biqe benchmarks {name} --graph FOLDER then writes the graph to train on",
+    )
+    return _Entry(
+        facts, lambda data: missing_files(data / place, betae.NEEDED), partial(_open_betae, graph, place, facts.how)
+    )
+
+
+def _open_betae(
+    graph: str, place: str, how: str, name: str, data: Path, splits: Splits | None, seed: int
+) -> OpenBenchmark:
+    folder = data / place
+    refuse_missing(name, missing_files(folder, betae.NEEDED), how)
+    if splits is None:
+        refuse_missing(name, missing_files(folder, betae.GRAPH_FILES), how)
+        splits = betae.read_graph(folder)
+    opened = splits
+    binding = betae.bind(folder, opened.vocabulary)
+
+    def read(split: str) -> ShapedQueries:
+        files = [path for path in betae.files_of(folder, split) if path.is_file()]
+        key = key_of("betae", 1, split, opened.fingerprint, files=files)
+        return cached_questions(f"{name}-{split}", key, opened, lambda: betae.read_split(folder, split, binding))
+
+    asked = [path for path in betae.files_of(folder, "valid") if "answers" not in path.name]
+    fingerprint = key_of("betae", name, opened.fingerprint, files=asked)
+    return OpenBenchmark(name, "betae", opened, fingerprint, read, lambda: None, candidates=binding.candidates)
+
+
+def _qar(name: str, graph: str, place: str, sizes: Mapping[str, str]) -> _Entry:
+    how = (
+        f"put AnyCQ's files (kolejnyy/ANYCQ, folder data) into the data folder as anycq/{place}/, Query2Box's "
+        f"ind2ent.pkl and ind2rel.pkl, which name their ids, as q2b/{graph}/, and the graph as {graph}/"
+    )
+    facts = Facts(
+        name,
+        f"AnyCQ's large, mostly cyclic queries on {graph}: one tuple for one to three free variables",
+        "qar",
+        "Olejniczak, Huang, Galkin, Ceylan 2024 (kolejnyy/ANYCQ)",
+        graph,
+        sizes,
+        "queries MIT; " + _LICENCES[graph],
+        f"anycq/{place}/, q2b/{graph}/ and {graph}/",
+        how,
+    )
+    return _Entry(facts, partial(_missing_qar, graph, place), partial(_open_qar, graph, place, how))
+
+
+def _missing_qar(graph: str, place: str, data: Path, with_graph: bool = True) -> list[Path]:
+    missing = missing_files(data / "q2b" / graph, ("ind2ent.pkl", "ind2rel.pkl"))
+    if not anycq.files_of(data / "anycq" / place, "valid"):
+        missing.append(data / "anycq" / place / "qar_valid_3hub_efo1.json")
+    return missing + (missing_files(data / graph, GRAPH_FILES) if with_graph else [])
+
+
+def _open_qar(
+    graph: str, place: str, how: str, name: str, data: Path, splits: Splits | None, seed: int
+) -> OpenBenchmark:
+    refuse_missing(name, _missing_qar(graph, place, data, splits is None), how)
+    splits = splits or public_graph(graph, data)
+    folder, binding = data / "anycq" / place, query2box.bind(data / "q2b" / graph, splits.vocabulary)
+    fingerprint = key_of("qar", name, splits.fingerprint, files=anycq.files_of(folder, "valid"))
+
+    def read(split: str) -> anycq.TupleQuestions:
+        return anycq.read_split(folder, split, binding)
+
+    return OpenBenchmark(name, "qar", splits, fingerprint, read, lambda: None)
+
+
 def _mined(name: str, graph: str, sizes: Mapping[str, str]) -> _Entry:
     asked = "DAGs with two or three branches" if name.endswith("-cq") else "paths of two to five edges"
     facts = Facts(
@@ -219,6 +297,38 @@ _ALL = (
             "valid": "16,927 of 1p, 4,000 of each other shape",
         },
     ),
+    _betae(
+        "wn18rr-qa",
+        "WN18RR",
+        "wn18rr-qa",
+        "Huang, Chiang, Lee 2022 (nelsonhuangzijian/WN18RR-QA)",
+        "none stated; WordNet 3.0",
+        {
+            "entities": "40,559",
+            "relations": "11",
+            "triples": "86,835 / 2,824 / 2,924",
+            "valid": "5,202 of 1p, 1,000 of each other shape",
+        },
+        "put the files of nelsonhuangzijian/WN18RR-QA into the data folder as wn18rr-qa/",
+    ),
+    *(
+        _betae(
+            f"{name}-betae",
+            graph,
+            f"betae/{folder}",
+            "Ren, Leskovec 2020 (snap-stanford/KGReasoning)",
+            "queries MIT; " + licence,
+            {"questions": "as published: valid and test of fourteen shapes"},
+            f"put BetaE's folder {folder} (snap-stanford/KGReasoning) into the data folder as betae/{folder}/",
+        )
+        for name, graph, folder, licence in (
+            ("fb15k237", "FB15k-237", "FB15k-237-betae", _LICENCES["FB15k-237"]),
+            ("fb15k", "FB15k", "FB15k-betae", _LICENCES["FB15k-237"]),
+            ("nell995", "NELL-995", "NELL-betae", _LICENCES["NELL-995"]),
+        )
+    ),
+    _qar("anycq-fb15k237-qar", "FB15k-237", "FB15k-237-QAR", _FB | {"valid": "800 of each number of free variables"}),
+    _qar("anycq-nell-qar", "NELL-995", "NELL-QAR", {"entities": "63,361", "valid": "800 / 600 / 600 questions"}),
     _mined("fb15k237-cq", "FB15k-237", _FB),
     _mined("wn18rr-cq", "WN18RR", _WN),
     _mined("fb15k237-paths", "FB15k-237", _FB),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from biqe.errors import UnreadableFile
+from biqe.graph.whole_folder import read_regular
 
 MAX_BYTES = 1 << 29
 """Largest file; the largest of the known releases is a third of it. Objects take ten to twenty times as much."""
@@ -295,10 +296,7 @@ def load_pickle(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Any:
     """
     path = Path(path)
     try:
-        size = path.stat().st_size
-        if size > max_bytes:
-            raise UnreadableFile(f"{path} has {size:,} bytes; a pickle of at most {max_bytes:,} is read")
-        data = path.read_bytes()
+        data = read_regular(path, max_bytes)
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from error
     # Millions of small tuples, none in a cycle: the collector would look at all of them again and again.

@@ -19,6 +19,7 @@ from biqe.query.bound import HIDDEN, KINDS, ROLES, TARGET, AnswerSets, QuerySet,
 
 SETS = ("answers", "hard", "negatives", "hard_negatives")
 _ROWS = ("node_offsets", "nodes", "gold", "roles", "edge_offsets", "edges", "kinds")
+_NEGATED = "rows.negated"
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ class Layout:
     edges: tuple[tuple[int, int], ...]
     """Ends of the edges, by node; edge i has relation i."""
     kind: str
+    negated: tuple[int, ...] = ()
+    """For each edge its negated part, from 1; 0 for edges that are asked for. Empty where none is negated."""
 
     @property
     def anchors(self) -> int:
@@ -102,8 +105,15 @@ LAYOUTS = {
     "3i": Layout((0, 1, 2, TARGET), ((0, 3), (1, 3), (2, 3)), "dag"),
     "ip": Layout((0, 1, HIDDEN, TARGET), ((0, 2), (1, 2), (2, 3)), "dag"),
     "pi": Layout((0, HIDDEN, 1, TARGET), ((0, 1), (1, 3), (2, 3)), "dag"),
+    "2in": Layout((0, 1, TARGET), ((0, 2), (1, 2)), "dag", (0, 1)),
+    "3in": Layout((0, 1, 2, TARGET), ((0, 3), (1, 3), (2, 3)), "dag", (0, 0, 1)),
+    "inp": Layout((0, 1, HIDDEN, TARGET), ((0, 2), (1, 2), (2, 3)), "dag", (0, 1, 0)),
+    "pin": Layout((0, HIDDEN, 1, TARGET), ((0, 1), (1, 3), (2, 3)), "dag", (0, 0, 1)),
+    "pni": Layout((0, HIDDEN, 1, TARGET), ((0, 1), (1, 3), (2, 3)), "dag", (1, 1, 0)),
 }
 """Every edge points away from the constants, towards the target."""
+NEGATIONS = tuple(name for name, layout in LAYOUTS.items() if layout.negated)
+"""Shapes with a negated part."""
 
 UNIONS = {"2u": ("1p", ((0, (0,)), (1, (1,)))), "up": ("2p", ((0, (0, 2)), (1, (1, 2))))}
 """Shape of the rows of a union, and for each row its constant and its relations, of those of the question."""
@@ -141,6 +151,7 @@ def lay_out(
         np.arange(count + 1, dtype=np.int64) * len(layout.edges),
         edges.reshape(-1, 3),
         np.full(count, KINDS.index(layout.kind), np.int8),
+        negated=np.tile(np.array(layout.negated, np.int8), count) if layout.negated else None,
     )
 
 
@@ -187,6 +198,8 @@ def join_shapes(parts: Sequence[ShapedQueries]) -> ShapedQueries:
 def to_columns(questions: ShapedQueries) -> dict[str, NDArray[Any]]:
     """Everything about the questions as arrays; names of shapes as one line of UTF-8."""
     columns = {f"rows.{name}": getattr(questions.rows, name) for name in _ROWS}
+    if questions.rows.negated is not None:
+        columns[_NEGATED] = questions.rows.negated
     columns |= {
         "owner": questions.owner,
         "shape": questions.shape,
@@ -203,7 +216,7 @@ def from_columns(columns: Mapping[str, NDArray[Any]], *, entity_count: int, rela
     """The questions of ``to_columns``; UnreadableFile if an id is not of this graph or the columns do not fit."""
     try:
         node_offsets, nodes, gold, roles, edge_offsets, edges, kinds = (columns[f"rows.{name}"] for name in _ROWS)
-        rows = QuerySet(node_offsets, nodes, gold, roles, edge_offsets, edges, kinds)
+        rows = QuerySet(node_offsets, nodes, gold, roles, edge_offsets, edges, kinds, negated=columns.get(_NEGATED))
         sets = {
             kind: AnswerSets(columns[f"{kind}.offsets"], columns[f"{kind}.values"])
             for kind in SETS

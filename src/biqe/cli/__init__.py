@@ -36,6 +36,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "try": Entry("biqe.cli.try_files:try_files", "From files to found facts and an open page, in one command."),
     "import": Entry("biqe.cli.import_graph:read", "Read graph files (RDF, TSV, CSV, Parquet) into a graph folder."),
     "stats": Entry("biqe.cli.graph:stats", "Show counts, degrees and splits of a graph."),
     "schema": Entry("biqe.cli.graph:schema", "List the relations of a graph, and what each joins."),
@@ -46,7 +47,11 @@ COMMANDS: dict[str, Entry] = {
     "calibrate": Entry("biqe.cli.calibrate:calibrate", "Fit a run's probabilities again on what it held out."),
     "ask": Entry("biqe.cli.ask:ask", "Answer a SPARQL query: what is known and what is predicted."),
     "explain": Entry("biqe.cli.explain:explain", "Explain one row of an answer, as text, JSON or a picture."),
+    "suggest": Entry("biqe.cli.suggest:suggest", "List the likeliest links that a graph is missing; review them."),
     "serve": Entry("biqe.cli.serve:serve", "Serve a SPARQL endpoint and a web page."),
+    "backup": Entry("biqe.cli.backup:backup", "Copy a graph that changes, also while it is served."),
+    "restore": Entry("biqe.cli.backup:restore", "Write a live graph anew: a back-up, an old or a damaged one."),
+    "mcp": Entry("biqe.cli.mcp:mcp", "Offer a graph and its model to language-model agents."),
     "models": Entry("biqe.cli.catalogue:models", "List the models, and what each can answer."),
     "benchmarks": Entry("biqe.cli.catalogue:benchmarks", "List the benchmarks, and how to get their data."),
     "reproduce": Entry("biqe.cli.reproduce:reproduce", "Reproduce a table of the paper, beside the published numbers."),
@@ -61,13 +66,17 @@ Try it on the embedded graph of rivers, cities and countries:
 
     biqe ask atlas 'SELECT ?city WHERE { ?city :located_on :Rhine }'
 
-With a graph of your own:
+With a graph of your own, all at once:
 
-    biqe import my-graph.nt --out kg/mine
-    biqe stats kg/mine
-    biqe train kg/mine --minutes 30 --out runs/mine
-    biqe ask runs/mine 'SELECT ?x WHERE { ... }'
-    biqe serve runs/mine
+    biqe try films.csv
+
+Or step by step:
+
+    biqe import films.csv                       # makes kg/films
+    biqe train kg/films --minutes 30            # makes runs/films
+    biqe ask runs/films 'SELECT ?x WHERE { ... }'
+    biqe suggest runs/films
+    biqe serve runs/films
 """
 
 EPILOG = (

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from biqe.benchmarks.anycq import TupleQuestions
     from biqe.benchmarks.shaped import ShapedQueries
     from biqe.evaluate.protocol import Protocol
     from biqe.graph.knowledge_graph import Splits
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class EvaluationQueries:
     """Queries to rank, and what the report says about their origin."""
 
-    queries: QuerySet | ShapedQueries
+    queries: QuerySet | ShapedQueries | TupleQuestions
     filter_graph: str | None
     """Which true answers are filtered out; None if the protocol decides."""
     name: str
@@ -152,7 +153,7 @@ def of_benchmark(
         known.fingerprint,
         len(known.entities),
         vocabulary,
-        hint="train on the benchmark's own graph: biqe train GRAPH --set " + name,
+        hint=f"train on the benchmark's own graph: biqe benchmarks {name} --graph FOLDER writes it",
     )
     queries = opened.train_queries() if split == "train" else opened.queries(split)
     if queries is None or len(queries) == 0:
@@ -171,7 +172,7 @@ def of_benchmark(
         stem,
         opened.protocol,
         opened.splits,
-        opened.candidates if opened.protocol == "q2b" else None,
+        opened.candidates if opened.protocol in ("q2b", "betae") else None,
         {"benchmark": opened.fingerprint, "graph": opened.splits.fingerprint},
         {"benchmark": name, "split": split},
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,6 +54,25 @@ Settings = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+
+def default_folder(parent: str, source: str | Path) -> Path:
+    """Where what is made of a file or a folder goes unless the user says otherwise.
+
+    >>> str(default_folder("kg", Path("data/my films.nt.gz"))), str(default_folder("runs", "kg/films/"))
+    ('kg/my-films', 'runs/films')
+    """
+    source = Path(source)
+    name = source.name.removesuffix(".gz")
+    name = name if source.is_dir() else name.rpartition(".")[0] or name
+    return Path(parent) / (re.sub(r"[^\w.-]+", "-", name).strip("-.") or "graph")
+
+
+def free_folder(parent: str, source: str | Path) -> Path:
+    """As ``default_folder``, with a number behind the name where there is such a folder already."""
+    first = default_folder(parent, source)
+    names = (first.name, *(f"{first.name}-{number}" for number in range(2, 10_000)))
+    return next(folder for folder in map(first.with_name, names) if not os.path.lexists(folder))
 
 
 def graph_place(name: str) -> Path:

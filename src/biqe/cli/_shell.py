@@ -96,7 +96,7 @@ class Shell:
         if words[0].casefold() == "help":
             print(HELP)
         elif words[0].casefold() == "schema":
-            show_schema(self.kb.name, self.kb.graph, self.kb.prefixes or {})
+            show_schema(self.kb.schema())
         elif words[0].casefold() == "explain":
             print(self.kb.explain(self._row(words[1:])).to_text())
         elif begins_clause(text):

@@ -120,6 +120,10 @@ def _model_lines(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def benchmarks(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show only this one.", show_default=False)] = None,
     fetch: Annotated[bool, typer.Option("--fetch", help="Download the files of NAME that are missing.")] = False,
+    graph: Annotated[
+        Path | None,
+        typer.Option("--graph", help="Write the graph of NAME to this new folder, to train on.", show_default=False),
+    ] = None,
     data: DataFolder = None,
     json: Json = False,
 ) -> None:
@@ -130,6 +134,7 @@ def benchmarks(
         biqe benchmarks
         biqe benchmarks fb15k237-q2b
         biqe benchmarks fb15k237-q2b --fetch
+        biqe benchmarks wn18rr-qa --graph kg/wn18rr-qa
         biqe benchmarks --json
 
     Train and evaluate on one with --set NAME, or run a whole table with biqe reproduce.
@@ -140,8 +145,16 @@ def benchmarks(
 
     if fetch and name is None:
         raise InvalidOption("--fetch needs the name of a benchmark", hint="biqe benchmarks fb15k237-q2b --fetch")
+    if graph is not None and name is None:
+        raise InvalidOption("--graph needs the name of a benchmark", hint="biqe benchmarks wn18rr-qa --graph FOLDER")
     if fetch:
         _fetch(str(name), data)
+    if graph is not None:
+        from biqe.graph import folder as graph_folder
+
+        graph_folder.save(registry.open(str(name), data=data).splits, graph)
+        stdout.print(f"graph of {name} written to {graph}", soft_wrap=True)
+        return
     found = [registry.describe(one, data=data) for one in ([name] if name is not None else registry.names())]
     if json:
         print_json(found)

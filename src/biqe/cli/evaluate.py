@@ -12,6 +12,7 @@ from biqe.cli._options import Threads
 if TYPE_CHECKING:
     from biqe.cli._evaluation_queries import EvaluationQueries
     from biqe.evaluate.missing_links import MissingLinks
+    from biqe.evaluate.qar import QarReport
     from biqe.graph.knowledge_graph import Splits
     from biqe.models._contract import QueryModel
 
@@ -86,14 +87,16 @@ def evaluate(
         biqe evaluate atlas
         biqe evaluate runs/cq --set sets/cq --split valid
         biqe evaluate runs/q2b --set fb15k237-q2b --limit 500
+        biqe evaluate runs/wn --set wn18rr-qa
+        biqe evaluate runs/nell --set anycq-nell-qar --limit 100
         biqe evaluate runs/cq --set sets/cq --filter-graph split --json
         biqe evaluate runs/cq --release FB15K-237-CQ --split dev
 
     Without --set or --release: how a run finds the facts that it held out of training, whether its probabilities are
     right, and the questions that it was validated on.
 
-    A benchmark has its own protocol (cq, q2b or bio); mined sets and releases go through cq. True answers other
-    than the one being ranked are filtered out, and ties count half. The report, with all tie rules, groups and
+    A benchmark has its own protocol (cq, q2b, betae, bio or qar); mined sets and releases go through cq. True answers
+    other than the one being ranked are filtered out, and ties count half. The report, with all tie rules, groups and
     settings, is written as JSON; the table goes to standard output. docs/concepts/protocols.md says what each figure
     means.
     """
@@ -118,6 +121,7 @@ def evaluate(
 
     import torch
 
+    from biqe.benchmarks.anycq import TupleQuestions
     from biqe.cli._console import err, print_json, progress
     from biqe.cli._console import out as stdout
     from biqe.cli._evaluation_queries import graph_of, is_benchmark, of_benchmark, of_release, of_run, of_set
@@ -156,15 +160,29 @@ def evaluate(
         check_target(path)
     if query_set is None and release is None:
         asked = _with_hidden_facts(asked, loaded.model, missing, limit)
+    fingerprints = {"vocabulary": loaded.vocabulary.fingerprint, **asked.fingerprints}
+    if "graph_fingerprint" in loaded.manifest:
+        fingerprints["model_graph"] = loaded.manifest["graph_fingerprint"]
+    if isinstance(asked.queries, TupleQuestions):
+        if splits is None or missing is None:
+            raise InvalidOption("the run's graph is gone, and these questions are asked on it")
+        assert query_set is not None
+        found = _qar(loaded.model, asked, splits, missing, query_set, data, bootstrap, seed, fingerprints)
+        if path is not None:
+            found.save(path)
+        if json:
+            print_json(found.to_json())
+        else:
+            stdout.print(found.to_table(), end="", soft_wrap=True)
+        if path is not None:
+            err.print(f"report written to {path}", soft_wrap=True)
+        return
     protocol = protocol_named(
         asked.protocol,
         filter_graph=asked.filter_graph or "complete",
         candidates=asked.candidates,
         missing=missing,
     )
-    fingerprints = {"vocabulary": loaded.vocabulary.fingerprint, **asked.fingerprints}
-    if "graph_fingerprint" in loaded.manifest:
-        fingerprints["model_graph"] = loaded.manifest["graph_fingerprint"]
 
     with progress("ranking", len(asked.queries)) as advance:
         done = 0
@@ -200,6 +218,64 @@ def evaluate(
         stdout.print(report.to_table(), end="", soft_wrap=True)
     if path is not None:
         err.print(f"report written to {path}", soft_wrap=True)
+
+
+def _qar(
+    model: QueryModel,
+    asked: EvaluationQueries,
+    splits: Splits,
+    missing: MissingLinks,
+    name: str,
+    data: Path | None,
+    bootstrap: int,
+    seed: int,
+    fingerprints: dict[str, str],
+) -> QarReport:
+    """Protocol qar: a tuple a question. Where another split than valid is asked, the probabilities below which no tuple
+    is returned are chosen on a sample of the validation questions first."""
+    from biqe import benchmarks
+    from biqe.benchmarks.anycq import TupleQuestions
+    from biqe.cli._console import progress
+    from biqe.evaluate import qar
+    from biqe.evaluate.loop import fingerprint
+    from biqe.evaluate.missing_links import MissingLinks
+    from biqe.models._contract import use_graph
+
+    def shown(advance: Any) -> Any:
+        done = 0
+
+        def show(count: int, total: int) -> None:
+            nonlocal done
+            advance(count - done)
+            done = count
+
+        return show
+
+    model.eval()
+    qar.links_of(model)
+    thresholds, chosen_on = None, "of each half of the questions chosen on the other half"
+    if asked.notes["split"] != "valid":
+        questions = benchmarks.open(name, data=data, splits=splits).queries("valid")
+        assert isinstance(questions, TupleQuestions)
+        before = MissingLinks.of_split(splits, "valid").known
+        use_graph(model, before)
+        with progress("choosing thresholds on validation questions", 0) as advance:
+            thresholds = qar.thresholds_on(model, before, questions, seed, shown(advance))
+        use_graph(model, missing.known)
+        chosen_on = "chosen on validation questions"
+    assert isinstance(asked.queries, TupleQuestions)
+    with progress("searching", len(asked.queries)) as advance:
+        return qar.evaluate_qar(
+            model,
+            asked.queries,
+            missing,
+            thresholds,
+            bootstrap=bootstrap,
+            seed=seed,
+            progress=shown(advance),
+            notes={**asked.notes, "thresholds_from": chosen_on},
+            fingerprints={"queries": fingerprint(asked.queries), **fingerprints},
+        )
 
 
 def _own_place(run: Path, asked: EvaluationQueries) -> Path | None:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from biqe.cli._console import err
 from biqe.cli._options import GraphFolder, Known, Target, Top, query_text
-from biqe.errors import EmptyResult, InvalidOption, UnsupportedQuery
+from biqe.errors import InvalidOption
 from biqe.predict.config import MODES, TOP
-
-if TYPE_CHECKING:
-    from biqe.answer.answers import Answers, Row
-    from biqe.answer.terms import TermTable
 
 
 def explain(
@@ -58,6 +54,7 @@ def explain(
 
         biqe explain runs/mine @question.rq --row 3 --out why.svg
     """
+    from biqe.answer.explain_request import row_of
     from biqe.explain.explanation import FORMATS
     from biqe.explain.parts import VIEWS
     from biqe.knowledge_base import open as open_knowledge_base
@@ -74,7 +71,7 @@ def explain(
     text = query_text(query, target, command="explain")
     kb = open_knowledge_base(target, graph=graph, known=known)
     answers = kb.ask(text, mode=mode, top=top, model=model)
-    why = kb.explain(_row(answers, row), views=chosen)
+    why = kb.explain(row_of(answers, row - 1), views=chosen)
     if out is not None:
         why.save(out, form)
         err.print(f"explanation written to {out}", soft_wrap=True)
@@ -97,26 +94,3 @@ def _form(form: str | None, out: Path | None, forms: dict[str, str]) -> str:
     if form == "png" and out is None:
         raise InvalidOption("a PNG picture is no text, so it needs a file", hint="add --out why.png")
     return form
-
-
-def _row(answers: Answers | TermTable, number: int) -> Row:
-    """The row of this number, from 1."""
-    from biqe.answer.answers import Answers
-
-    if not isinstance(answers, Answers):
-        raise UnsupportedQuery(
-            "the rows of this query are values, not entities, so there is nothing behind them",
-            hint="explain a row of SELECT over variables of triple patterns",
-        )
-    if len(answers) == 0:
-        raise EmptyResult(
-            "the query has no rows, so there is nothing to explain",
-            hint="'biqe ask' with the same query shows what there is",
-        )
-    if number > len(answers):
-        counts = f"{answers.known_count:,} known and {answers.predicted_count:,} predicted"
-        raise InvalidOption(
-            f"--row must be in [1, {len(answers)}]; there are {counts} rows. Got {number}",
-            hint="'biqe ask' with the same --mode and --top lists them; a larger --top predicts more",
-        )
-    return answers[number - 1]

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from biqe.cli._options import Graph, Json, graph_place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from biqe.graph.knowledge_graph import Graph as KnowledgeGraph
     from biqe.graph.statistics import Statistics
-    from biqe.graph.vocabulary import Names, Vocabulary
+    from biqe.knowledge_base.listing import Schema
 
 _BAR = 30
 
@@ -105,107 +99,23 @@ def schema(graph: Graph, json: Json = False) -> None:
     """
     from biqe.cli._console import print_json
     from biqe.graph import folder
+    from biqe.knowledge_base.listing import schema as of_graph
 
     place = graph_place(graph)
-    whole, prefixes = folder.load(place)["complete"], folder.load_manifest(place)["prefixes"]
+    found = of_graph(graph, folder.load(place)["complete"], folder.load_manifest(place)["prefixes"])
     if json:
-        print_json({"folder": graph, "relations": _schema_rows(whole, prefixes)})
+        print_json({"folder": graph, "relations": found.items})
     else:
-        show_schema(graph, whole, prefixes)
+        show_schema(found)
 
 
-def show_schema(name: str, graph: KnowledgeGraph, prefixes: Mapping[str, str]) -> None:
+def show_schema(found: Schema) -> None:
     """Print the table of relations that ``biqe schema`` prints."""
-    from biqe.cli._console import listed, out, table
+    from biqe.cli._console import out, table
 
-    def shown(end: Mapping[str, Any]) -> str:
-        kinds = [f"{_label(graph.vocabulary, kind)} {count:,}" for kind, count in end["kinds"].items()]
-        if not kinds:
-            return f"{end['entities']:,}, such as {_label(graph.vocabulary, end['example'])}"
-        return listed(kinds, most=3)
-
-    rows = _schema_rows(graph, prefixes)
-    out.print(f"{name}: {len(rows):,} relations\n")
-    table(
-        ["relation", "triples", "subjects", "objects"],
-        [[row["query"], row["triples"], shown(row["subjects"]), shown(row["objects"])] for row in rows],
-        left=(0, 2, 3),
-    )
-
-
-def _schema_rows(graph: KnowledgeGraph, prefixes: Mapping[str, str]) -> list[dict[str, Any]]:
-    entities, relations = graph.vocabulary.entities, graph.vocabulary.relations
-
-    def end(found: End) -> dict[str, Any]:
-        kinds = {entities[kind]: count for kind, count in found.kinds}
-        return {"entities": found.entities, "kinds": kinds, "example": entities[found.example]}
-
-    return [
-        {
-            "relation": relations[ends.relation],
-            "query": _in_query(relations, ends.relation, prefixes),
-            "triples": ends.triples,
-            "subjects": end(ends.subjects),
-            "objects": end(ends.objects),
-        }
-        for ends in relation_ends(graph)
-    ]
-
-
-class End(NamedTuple):
-    """The entities at one end of a relation."""
-
-    entities: int
-    kinds: list[tuple[int, int]]
-    """Each kind with how many of the entities are of it, most frequent first; empty in a graph without types."""
-    example: int
-    """The entity with most triples of the relation."""
-
-
-class Ends(NamedTuple):
-    """A relation, and what it joins."""
-
-    relation: int
-    triples: int
-    subjects: End
-    objects: End
-
-
-def relation_ends(graph: KnowledgeGraph) -> list[Ends]:
-    """All relations that have triples, most frequent first."""
-    import numpy as np
-
-    from biqe.query.bind import RDF_TYPE, relation_called
-    from biqe.query.bound import members
-
-    index = graph.index
-    type_ = relation_called(RDF_TYPE, graph.vocabulary)
-    first, last = (0, 0) if type_ is None else index.relation_offsets[type_ : type_ + 2]
-    typed, kinds = index.relation_subjects[first:last], index.relation_objects[first:last]
-    kind_offsets = np.searchsorted(typed, np.arange(graph.entity_count + 1))
-
-    def end(ids: NDArray[np.int32]) -> End:
-        entities, counts = np.unique(ids, return_counts=True)
-        found, numbers = np.unique(kinds[members(kind_offsets, entities)[1]], return_counts=True)
-        order = np.argsort(-numbers, kind="stable")
-        pairs = list(zip(found[order].tolist(), numbers[order].tolist(), strict=True))
-        return End(len(entities), pairs, int(entities[counts.argmax()]))
-
-    sizes = np.diff(index.relation_offsets)
-    wanted = [int(relation) for relation in np.argsort(-sizes, kind="stable") if sizes[relation]]
-    slices = {relation: slice(*index.relation_offsets[relation : relation + 2]) for relation in wanted}
-    return [
-        Ends(relation, int(sizes[relation]), end(index.relation_subjects[rows]), end(index.relation_objects[rows]))
-        for relation, rows in slices.items()
-    ]
-
-
-def _label(vocabulary: Vocabulary, name: str) -> str:
-    """What people call an entity: its label, else the end of its name."""
-    from biqe.query.nearest import local_part
-
-    entity = vocabulary.entities.find(name)
-    return vocabulary.labels.get(entity, local_part(name)) if entity is not None else name
+    out.print(f"{found.title}\n")
+    rows = [[item.query, item.triples, item.subjects.label, item.objects.label] for item in found]
+    table(found.columns, rows, left=(0, 2, 3))
 
 
 def find(
@@ -223,45 +133,19 @@ def find(
     and a description, follow. Exit code 0 also where nothing is found.
     """
     from biqe.cli._console import err, out, print_json
-    from biqe.graph import folder, search
+    from biqe.graph import folder
+    from biqe.knowledge_base import listing
 
     place = graph_place(graph)
-    vocabulary, prefixes = folder.load(place).vocabulary, folder.load_manifest(place)["prefixes"]
-    relations = [
-        {
-            "relation": relation,
-            "name": vocabulary.relations[relation],
-            "query": _in_query(vocabulary.relations, relation, prefixes),
-        }
-        for relation in search.find_relations(vocabulary, text, limit)
-    ]
-    entities = [
-        {
-            "entity": item.entity,
-            "name": item.name,
-            "query": _in_query(vocabulary.entities, item.entity, prefixes),
-            "label": vocabulary.labels.get(item.entity),
-            "description": vocabulary.descriptions.get(item.entity),
-        }
-        for item in search.find(vocabulary, text, limit)
-    ]
+    vocabulary = folder.load(place).vocabulary
+    found = listing.find(vocabulary, folder.load_manifest(place)["prefixes"], text, limit)
     if json:
-        print_json({"folder": graph, "text": text, "found": entities, "relations": relations})
+        rows = {kind: [item for item in found if item.kind == kind] for kind in ("entity", "relation")}
+        print_json({"folder": graph, "text": text, "found": rows["entity"], "relations": rows["relation"]})
         return
-    for row in relations:
-        out.print(f"{row['query']}  relation", soft_wrap=True)
-    for row in entities:
-        more = ", ".join(part for part in (str(row["label"] or ""), str(row["description"] or "")) if part)
-        out.print(f"{row['query']}  {more}".rstrip(), soft_wrap=True)
-    if not entities and not relations:
+    for item in found:
+        more = ", ".join(filter(None, (item.label, item.description)))
+        out.print(f"{item.query}  {'relation' if item.kind == 'relation' else more}".rstrip(), soft_wrap=True)
+    if not found:
         counts = f"{len(vocabulary.entities):,} entities, {len(vocabulary.relations):,} relations"
         err.print(f"nothing in {graph} fits {text!r} ({counts})")
-
-
-def _in_query(names: Names, id_: int, prefixes: Mapping[str, str]) -> str:
-    """A name as it can be written in a query. An underscore stands for a blank, unless there is such a name, too."""
-    from biqe.query.scan import abbreviated
-
-    name = names[id_]
-    joined = name.replace(" ", "_")
-    return abbreviated(joined if joined == name or names.find(joined) is None else name, prefixes)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
-from biqe.cli._options import Json
+from biqe.cli._options import Json, default_folder
 from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -21,12 +22,17 @@ def read(
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="INPUT...",
+            metavar="INPUT",
             help="Files of triples, folders of them, or the address of a SPARQL endpoint.",
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Graph folder to write.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Graph folder to write. Default: kg/NAME, as the input is called.", show_default=False
+        ),
+    ] = None,
     format: Annotated[
         str | None,
         typer.Option(
@@ -61,6 +67,14 @@ def read(
             help="Leave out lines of TSV, CSV, N-Triples and N-Quads that cannot be read, and report them.",
         ),
     ] = False,
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            "--encoding",
+            help="Encoding of lines of TSV and CSV that are not UTF-8, such as windows-1252.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Read graph files into a graph folder, which the other commands take.
@@ -70,12 +84,15 @@ def read(
     listed. Any other input is split at random into 90 % train, 5 % valid and 5 % test, with every entity and relation
     kept in train.
 
+        biqe import films.csv
         biqe import FB15k-237/ --out kg/fb15k237
         biqe import facts.nt.gz more.ttl --out kg/facts --split 0.1,0.1 --seed 7
         biqe import triples.txt --format csv --labels names.tsv --out kg/mine
 
     TSV and CSV have the columns subject, relation, object; a header with words such as head,relation,tail or
-    Subject,Property,Value (also h,r,t and s,p,o) may give them in another order. Lines that start with # are comments.
+    Subject,Property,Value (also h,r,t and s,p,o) may give them in another order. A table with other headers has one row
+    an entity: its first column names it, and each other column is a relation, or a value where it holds numbers, dates
+    or texts. Semicolons and vertical bars between columns are recognised, too. Lines that start with # are comments.
     Literals are kept for SPARQL and not for models, in TSV those written as "Rhein"@de or "42"^^<type>; a plain "Rhine"
     in TSV is a name with its quotation marks. Labels of entities come from rdfs:label, and from a labels.tsv beside the
     files. A file may be a pipe, or - for standard input, with --format; Parquet and RDF/XML must be files.
@@ -89,6 +106,7 @@ def read(
     from biqe.graph.files import find_sources
     from biqe.graph.importer import import_files
 
+    out = out or default_folder("kg", urlsplit(inputs[0]).hostname or inputs[0])
     pages = _fetch_pages(inputs, out, force=force)
     if pages is not None:
         inputs, format = [str(pages)], "ntriples"
@@ -104,6 +122,7 @@ def read(
             seed=seed,
             force=force,
             skip_bad=skip_bad,
+            encoding=encoding,
             advance=advance,
         )
     if pages is not None:
@@ -111,7 +130,7 @@ def read(
     if json:
         print_json({"folder": str(out), **{key: value for key, value in imported.manifest.items() if key != "files"}})
     else:
-        _show_import(out, imported)
+        show_import(out, imported)
 
 
 def _fetch_pages(inputs: list[str], out: Path, *, force: bool) -> Path | None:
@@ -153,8 +172,10 @@ def _shares(text: str | None) -> tuple[float, float] | None:
     return valid, test
 
 
-def _show_import(out_folder: Path, imported: Imported) -> None:
+def show_import(out_folder: Path, imported: Imported) -> None:
+    """Print what was read, how it was understood, and what was left out."""
     from biqe.cli._console import err, listed, out
+    from biqe.explain.words import visible, wrapped
 
     manifest = imported.manifest
     counts: dict[str, Any] = manifest["source"]["counts"]
@@ -180,6 +201,7 @@ def _show_import(out_folder: Path, imported: Imported) -> None:
         ("named_graph", "statements from named graphs; the graph names are dropped"),
         ("comments", "comment lines"),
         ("labels_unused", "labels of names that are no entity"),
+        ("other_encoding", "lines in another encoding than UTF-8"),
         ("bad_lines", "lines that cannot be read, left out"),
     ):
         if counts[key]:
@@ -188,10 +210,13 @@ def _show_import(out_folder: Path, imported: Imported) -> None:
         err.print(f"skipped: {message}", soft_wrap=True)
     if counts["bad_lines"] > len(counts["bad_line_messages"]):
         err.print(f"skipped: {counts['bad_lines'] - len(counts['bad_line_messages']):,} more")
-    for header in counts["headers"]:
-        out.print(f"  header line of {header}", soft_wrap=True)
-    if counts["ignored_columns"]:
-        out.print(f"  ignored columns: {', '.join(counts['ignored_columns'])}")
+    for text in (
+        *(f"header line of {header}" for header in counts["headers"]),
+        *counts["tables"],
+        *([f"ignored columns: {', '.join(counts['ignored_columns'])}"] if counts["ignored_columns"] else []),
+    ):
+        for line in wrapped(visible(text), out.width, first="  ", rest="    "):
+            out.print(line, soft_wrap=True)
     if counts["ignored_files"]:
         out.print(f"  ignored files: {listed(counts['ignored_files'])}")
     default = manifest["prefixes"].get("")

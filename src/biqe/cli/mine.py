@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from biqe.cli._options import Graph, Json, graph_place
+from biqe.cli._options import Graph, Json, default_folder, graph_place
 from biqe.mine.dataset import MineConfig
 
 _DEFAULT = MineConfig()
@@ -15,7 +15,12 @@ _DEFAULT = MineConfig()
 
 def mine(
     graph: Graph,
-    out: Annotated[Path, typer.Option("--out", help="Folder of the new query set.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Folder of the new query set. Default: sets/NAME, by the graph.", show_default=False
+        ),
+    ] = None,
     recipe: Annotated[
         str, typer.Option(help="cq: paths and DAGs to train on, DAGs to evaluate on. paths: paths for both.")
     ] = _DEFAULT.recipe,
@@ -74,6 +79,7 @@ def mine(
         at_ends=at_ends,
         train_filters=train_filters,
     )
+    out = out or default_folder("sets", graph)
     folder.check_target(out, force=force)
     splits = graph_folder.load(graph_place(graph))
     with progress("mining") as advance:

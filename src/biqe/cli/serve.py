@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from biqe.serve.config import ServeConfig
     from biqe.serve.live import LiveGraph
 
+HOST, PORT = "127.0.0.1", 7878
+
 
 def serve(
     target: Target,
@@ -38,6 +40,10 @@ def serve(
     mode: Annotated[str, typer.Option(help="Rows of /sparql if the client does not choose.")] = "known",
     cors: Annotated[
         list[str] | None, typer.Option(help="Another site whose pages may ask; * for all.", show_default=False)
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(help="Address of a reverse proxy that tells its clients' addresses.", show_default=False),
     ] = None,
     graph: GraphFolder = None,
     known: Known = None,
@@ -81,6 +87,7 @@ def serve(
         open_to_all=open_to_all,
         read_only=read_only,
         cors=tuple(cors or ()),
+        proxies=tuple(proxy or ()),
         mode=mode,
         limits=Limits(rows=max_rows),
         engine=EngineConfig(queue=queue, seconds=seconds),
@@ -121,6 +128,29 @@ def _start(
         kb,
         config,
         lambda: open_live(kb, live, read_only=config.read_only),
+        announce=lambda address, changes: _announce(kb, config, address, changes),
+    )
+
+
+def serve_here(kb: KnowledgeBase, port: int | None) -> None:
+    """Serve the page on this machine until Ctrl-C: on the given port, else on the usual one, or a free one."""
+    from biqe.errors import RunFailed
+    from biqe.serve.config import ServeConfig
+    from biqe.serve.start import open_live
+    from biqe.serve.start import serve as serve_now
+    from biqe.serve.workers import listen
+
+    if port is None:
+        port = PORT
+        try:
+            listen(HOST, port).close()
+        except RunFailed:
+            port = 0
+    config = ServeConfig(host=HOST, port=port)
+    serve_now(
+        kb,
+        config,
+        lambda: open_live(kb, None, read_only=False),
         announce=lambda address, changes: _announce(kb, config, address, changes),
     )
 

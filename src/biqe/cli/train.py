@@ -19,6 +19,7 @@ from biqe.cli._options import (
     ShardEntities,
     Softmax,
     Width,
+    free_folder,
     given_options,
     read_settings,
 )
@@ -37,7 +38,10 @@ def train(
     graph: Annotated[
         str | None, typer.Argument(metavar="GRAPH|atlas", help="Graph folder, or atlas.", show_default=False)
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Run folder to create.", show_default=False)] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Run folder to create. Default: runs/NAME, by the graph.", show_default=False),
+    ] = None,
     set_: Annotated[
         str | None,
         typer.Option(
@@ -83,7 +87,8 @@ def train(
     links_minutes: Annotated[
         float | None,
         typer.Option(
-            help="Of the minutes: how many first train a link predictor, which a hybrid begins with. Default: a sixth.",
+            help="Of the minutes: how many first train a link predictor, which a hybrid begins with. Default: three "
+            "fifths below five minutes, else two fifths.",
             show_default=False,
         ),
     ] = None,
@@ -126,7 +131,7 @@ def train(
 
     Examples:
 
-        biqe train kg/mine --minutes 30 --out runs/mine
+        biqe train kg/mine --minutes 30
         biqe train kg/g --preset paper --out runs/paper
         biqe train kg/fb15k237 --model query2box --set fb15k237-q2b --out runs/q2b
         biqe train kg/g --epochs 5 -O dropout=0.2 --out runs/short
@@ -159,8 +164,8 @@ def train(
             folder = resume
             result = session.resume(resume, listener=display, note=note)
         else:
-            assert graph is not None and out is not None
-            folder, origin = out, None
+            assert graph is not None
+            folder, origin = out or free_folder("runs", graph), None
             of_model = {"positions": positions, "width": width, "layers": layers}
             chosen = presets.chosen(preset, model, continued=continue_ is not None)
             if chosen is not None:
@@ -269,8 +274,10 @@ def _check_options(
         raise InvalidOption(
             f"the graph is given twice, as {graph} and as --graph {graph_folder}", hint="leave one of them out"
         )
-    if resume is None and (out is None or (graph is None and graph_folder is None)):
-        raise InvalidOption("a new run needs a graph and --out", hint="biqe train GRAPH --minutes 10 --out RUN")
+    if resume is None and graph is None and graph_folder is None:
+        raise InvalidOption("a new run needs a graph", hint="biqe train GRAPH --minutes 10")
+    if resume is None and out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InvalidOption("a run of several processes needs --out", hint="torchrun ... -m biqe train GRAPH --out RUN")
 
 
 def _show_result(folder: Path, result: Result) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from biqe.benchmarks.anycq import TupleQuestions
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import InvalidOption
 from biqe.evaluate.machine import machine, versions
@@ -123,16 +124,21 @@ def measure(
     return asked, skipped, measured
 
 
-def fingerprint(queries: QuerySet | ShapedQueries) -> str:
+def fingerprint(queries: QuerySet | ShapedQueries | TupleQuestions) -> str:
     """Sixteen hex digits over the queries, their golds and their filters or answers."""
     columns: list[NDArray[Any]] = []
     rows = queries.rows if isinstance(queries, ShapedQueries) else queries
+    rows = rows.queries if isinstance(rows, TupleQuestions) else rows
     if isinstance(queries, ShapedQueries):
         columns += [queries.owner, queries.shape, np.frombuffer("|".join(queries.shapes).encode(), np.uint8)]
         for name in ("answers", "hard", "negatives", "hard_negatives"):
             sets = getattr(queries, name)
             if sets is not None:
                 columns += [np.frombuffer(name.encode(), np.uint8), sets.offsets, sets.values]
+    if isinstance(queries, TupleQuestions):
+        columns += [np.frombuffer("".join(queries.kinds.tolist()).encode(), np.uint8), *queries.answers]
+    if rows.negated is not None:
+        columns.append(rows.negated)
     columns += [rows.node_offsets, rows.nodes, rows.gold, rows.roles, rows.edge_offsets, rows.edges]
     for graph in sorted(rows.filters):
         answers = rows.filters[graph]

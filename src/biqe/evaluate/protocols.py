@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.benchmarks.shaped import ShapedQueries
+from biqe.benchmarks.shaped import NEGATIONS, ShapedQueries
 from biqe.errors import EmptyResult, InvalidOption
 from biqe.evaluate.bio import Bio
 from biqe.evaluate.metrics import METRICS, bootstrap, contributions, drawn_sums, percentile_ends
@@ -259,6 +259,11 @@ class Query2Box(Protocol[ShapedQueries, QuestionMeans]):
             by_missing,
         )
 
+    @staticmethod
+    def _means(shapes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Shapes of the headline, under the empty name, and of further means."""
+        return {"": tuple(name for name in shapes if name in CONJUNCTIVE) or tuple(shapes)}
+
     def summarise(
         self, queries: ShapedQueries, asked: NDArray[np.int64], measured: Sequence[QuestionMeans], bootstrap: Bootstrap
     ) -> Figures:
@@ -279,7 +284,8 @@ class Query2Box(Protocol[ShapedQueries, QuestionMeans]):
                 drawn[name] = drawn_sums(figures["realistic"][members], draws=bootstrap.draws, rng=rng) / len(members)
                 ends = percentile_ends(drawn[name], means["realistic"], bootstrap.level)
             by_shape[name] = Summary.of(len(members), int(answers[asked[members]].sum()), METRICS, means, ends)
-        mean_over = tuple(name for name in by_shape if name in CONJUNCTIVE) or tuple(by_shape)
+        means_over = self._means(list(by_shape))
+        mean_over = means_over.pop("")
         counts = {
             "queries": len(queries),
             "targets": int(answers.sum()),
@@ -288,9 +294,29 @@ class Query2Box(Protocol[ShapedQueries, QuestionMeans]):
             "candidates": measured[0].candidates,
         }
         overall = mean_of_shapes(by_shape, mean_over, drawn, bootstrap.level)
+        by_shape |= {
+            name: mean_of_shapes(by_shape, shapes, drawn, bootstrap.level) for name, shapes in means_over.items()
+        }
         return Figures(
             overall, counts, by_shape=by_shape, by_missing=_by_missing(measured, bootstrap), mean_over=mean_over
         )
+
+
+class BetaE(Query2Box):
+    """Protocol ``betae``: BetaE's way (Ren & Leskovec 2020), which CQD, GNN-QE, QTO and FIT follow on its data.
+
+    Hard answers are ranked with all other answers filtered out, and figures are averaged over the hard answers of a
+    question, then over the questions of a shape. The headline is the MRR, averaged over the shapes without a negation;
+    the five with one stand apart, with their own mean.
+    """
+
+    name, headline = "betae", "mrr"
+
+    @staticmethod
+    def _means(shapes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        positive = tuple(name for name in shapes if name not in NEGATIONS)
+        negative = tuple(name for name in shapes if name in NEGATIONS)
+        return {"": positive or negative} | ({f"mean of {len(negative)}": negative} if positive and negative else {})
 
 
 def _by_missing(measured: Sequence[QuestionMeans], bootstrap: Bootstrap) -> dict[str, Summary]:
@@ -344,7 +370,7 @@ def _check_candidates(candidates: NDArray[np.integer], entities: int, hard: Answ
         )
 
 
-PROTOCOLS: dict[str, type[Protocol[Any, Any]]] = {protocol.name: protocol for protocol in (Cq, Query2Box, Bio)}
+PROTOCOLS: dict[str, type[Protocol[Any, Any]]] = {protocol.name: protocol for protocol in (Cq, Query2Box, BetaE, Bio)}
 
 
 def protocol_named(
@@ -359,6 +385,8 @@ def protocol_named(
         return Cq(filter_graph, missing=missing)
     if name == Query2Box.name:
         return Query2Box(candidates, missing=missing)
+    if name == BetaE.name:
+        return BetaE(candidates, missing=missing)
     if name == Bio.name:
         return Bio(missing=missing)
     raise InvalidOption(f"protocol must be one of {', '.join(PROTOCOLS)}. Got {name!r}")

@@ -15,6 +15,7 @@ from biqe.errors import InvalidOption, RunFailed, UnreadableFile
 from biqe.evaluate.protocol import Summary
 from biqe.evaluate.scoring import Skipped
 from biqe.evaluate.text_table import lines
+from biqe.graph.whole_folder import read_json
 from biqe.models.store import write_whole
 
 FORMAT = "biqe-report"
@@ -115,8 +116,8 @@ class Report:
     def load(cls, path: str | os.PathLike[str]) -> Report:
         """The report that ``save`` wrote."""
         try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            data = read_json(Path(path), 1 << 30)
+        except OSError as error:
             raise UnreadableFile(f"{path} cannot be read as a report: {error}") from error
         try:
             return cls.from_json(data)

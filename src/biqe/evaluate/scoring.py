@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from biqe.benchmarks.anycq import TupleQuestions
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import EmptyResult, InvalidOption, RunFailed, TooManyPaths, VocabularyMismatch
 from biqe.models._contract import raw_scores
@@ -29,7 +30,7 @@ _EXAMPLES = 5
 
 Progress = Callable[[int, int], None]
 """Called after each batch with the number of queries done and their total."""
-Queries = TypeVar("Queries", bound=QuerySet | ShapedQueries)
+Queries = TypeVar("Queries", bound=QuerySet | ShapedQueries | TupleQuestions)
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,12 @@ def nothing_ranked(queries: int, skipped: tuple[Skipped, ...], verb: str = "rank
 
 
 def sample(queries: Queries, limit: int, seed: int = 0) -> Queries:
-    """At most ``limit`` questions of each shape, or queries of each kind, without replacement, in their old order."""
-    groups = queries.shape if isinstance(queries, ShapedQueries) else queries.kinds
+    """At most ``limit`` questions of each shape, or queries of each kind, or questions of each file, without
+    replacement, in their old order."""
+    if isinstance(queries, ShapedQueries):
+        groups = queries.shape
+    else:
+        groups = queries.set_of if isinstance(queries, TupleQuestions) else queries.kinds
     return queries.take(sample_groups(groups, limit, seed))  # type: ignore[return-value]
 
 
@@ -86,7 +91,7 @@ def supported(model: QueryModel, queries: QuerySet, strict: bool) -> tuple[NDArr
     A model is asked once for each structure: which nodes are constants, targets or hidden, and how edges, forward
     or inverse, join them. Which entities and relations they are does not change what it can read.
     """
-    answered: dict[tuple[bytes, bytes], str | None] = {}
+    answered: dict[tuple[bytes, bytes, bytes], str | None] = {}
     rows: list[int] = []
     refused: dict[int, str] = {}
     kinds = np.minimum(queries.nodes, 0)
@@ -94,7 +99,9 @@ def supported(model: QueryModel, queries: QuerySet, strict: bool) -> tuple[NDArr
     edges[:, 1] = edges[:, 1] >= model.relation_count
     for row in range(len(queries)):
         nodes = slice(queries.node_offsets[row], queries.node_offsets[row + 1])
-        key = (kinds[nodes].tobytes(), edges[queries.edge_offsets[row] : queries.edge_offsets[row + 1]].tobytes())
+        own = slice(queries.edge_offsets[row], queries.edge_offsets[row + 1])
+        negated = b"" if queries.negated is None else queries.negated[own].tobytes()
+        key = (kinds[nodes].tobytes(), edges[own].tobytes(), negated)
         if key not in answered:
             answered[key] = _refusal(model, queries, row, strict)
         reason = answered[key]
@@ -109,6 +116,8 @@ def _refusal(model: QueryModel, queries: QuerySet, row: int, strict: bool) -> st
     query = queries[row]
     if not query.targets:
         return "no target to rank"
+    if query.negated and not getattr(model, "solves_negation", False):
+        return f"{model.name} has no negation"
     try:
         support = model.supports(query, strict=strict)
     except TooManyPaths as error:

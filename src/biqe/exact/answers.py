@@ -21,6 +21,7 @@ from biqe.errors import BiqeError, InvalidOption
 from biqe.exact.adjacency import Adjacency, adjacency, numpy_join
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import HIDDEN, TARGET, AnswerSets, BoundQuery, QuerySet
+from biqe.query.fold import reduced
 
 MAX_ROWS = 10_000_000
 """Rows that ``tuples`` returns at most where no limit is given."""
@@ -35,6 +36,7 @@ def answers(graph: Graph, query: BoundQuery) -> list[NDArray[np.int32]]:
     _check_targets(query)
     table = adjacency(graph)
     _check_one(table, query)
+    query = reduced(query, graph.relation_count)
     rows = numpy_join(table, query, _distinct(query.targets))
     if rows is not None:
         of_target = dict(zip(_distinct(query.targets), rows.T, strict=True))
@@ -73,6 +75,7 @@ def tuples(graph: Graph, query: BoundQuery, *, limit: int | None = None, max_row
     _check_targets(query)
     table = adjacency(graph)
     _check_one(table, query)
+    query = reduced(query, graph.relation_count)
     columns = _distinct(query.targets)
     rows = numpy_join(table, query, columns)
     if rows is None and not columns:

@@ -21,12 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.exact.adjacency import adjacency, numpy_join
-from biqe.exact.answers import answers, tuples
+from biqe.exact.answers import answers, holds, tuples
 from biqe.graph.knowledge_graph import Graph
-from biqe.graph.vocabulary import Vocabulary
+from biqe.query.bind import negated_part
 from biqe.query.bound import BoundQuery
 from biqe.query.conditions import as_re2
 from biqe.query.question import (
+    Absent,
     AllOf,
     Among,
     AnyOf,
@@ -65,9 +66,11 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"=": eq, "!=": ne, "<": lt,
 class Filters:
     """The conditions of one branch of a question, over the entities of one graph."""
 
-    def __init__(self, conditions: Sequence[Condition], vocabulary: Vocabulary) -> None:
+    def __init__(self, conditions: Sequence[Condition], graph: Graph) -> None:
         self.conditions = tuple(conditions)
-        self._vocabulary = vocabulary
+        self._graph, self._vocabulary = graph, graph.vocabulary
+        self._held: dict[Absent, Rows] = {}
+        """What each negated part forbids."""
         self._last: tuple[NDArray[np.integer], tuple[_Texts, _Texts]] | None = None
 
     def passes(self, columns: Columns, count: int) -> Passed:
@@ -90,8 +93,25 @@ class Filters:
         for number, condition in enumerate(self.conditions):
             if isinstance(condition, AnyOf) and 1 < len(condition.parts) <= most and all(map(_fixes, condition.parts)):
                 others = self.conditions[:number] + self.conditions[number + 1 :]
-                return [Filters((*others, part), self._vocabulary) for part in condition.parts]
+                return [Filters((*others, part), self._graph) for part in condition.parts]
         return [self]
+
+    def negated_parts(self) -> list[BoundQuery]:
+        """The parts that must not hold, as queries of their own whose targets are what they share with the rest."""
+        return [negated_part(each, self._vocabulary) for each in self.conditions if isinstance(each, Absent)]
+
+    def _absent(self, condition: Absent, columns: Columns, count: int) -> Passed:
+        """(count,) whether the graph does not hold the negated part for the row."""
+        part = negated_part(condition, self._vocabulary)
+        if not part.targets:
+            return np.full(count, not holds(self._graph, part))
+        if condition not in self._held:
+            self._held[condition] = tuples(self._graph, part)
+        held = self._held[condition]
+        rows = np.stack([columns[part.names[node]] for node in part.targets], 1)
+        _, number = np.unique(np.concatenate([held, rows]), axis=0, return_inverse=True)
+        number = number.ravel()
+        return ~np.isin(number[len(held) :], number[: len(held)])
 
     def _left(self, condition: Condition, variable: str) -> Passed | None:
         """(E,) the entities with which the condition can hold, by those parts of it that have no other variable."""
@@ -137,6 +157,9 @@ class Filters:
             passed = among[columns[condition.text.name]]
             return passed, ~passed
         assert not isinstance(condition, Expression), "only the exact store can judge it"
+        if isinstance(condition, Absent):
+            absent = self._absent(condition, columns, count)
+            return absent, ~absent
         has_text = ~np.logical_or.reduce([np.zeros(count, bool), *self._textless(condition, columns, count)])
         if isinstance(condition, Compare):
             passed = self._compared(condition.left, condition.operator, condition.right, columns, count)

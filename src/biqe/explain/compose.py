@@ -26,7 +26,8 @@ from biqe.explain.parts import (
     Pattern,
     Witness,
 )
-from biqe.explain.reasons import reasons, why
+from biqe.explain.reasons import reasons, stated, why
+from biqe.explain.words import probability as shown
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.vocabulary import Vocabulary
 from biqe.predict.evidence import Evidence, EvidenceSearch, IdLink, Masks, forward
@@ -57,6 +58,7 @@ def explain(
     asked: BoundQuery | None = None,
     permitted: Masks | None = None,
     remark: str = "",
+    against: Sequence[tuple[Sequence[IdLink], float]] = (),
 ) -> Explanation:
     """Why ``row`` answers ``query``.
 
@@ -71,7 +73,8 @@ def explain(
     Of a row that was answered, ``evidence`` is what it was found to rest on, ``link_probabilities`` how probable its
     missing links are, and ``asked`` the question that the model was put: the same nodes and patterns, with hidden
     variables as further targets perhaps, or targets as constants; ``permitted`` are the entities that conditions leave
-    its targets. ``remark`` is a sentence on why the row's probability is not its share.
+    its targets. ``remark`` is a sentence on why the row's probability is not its share. ``against`` are links that must
+    not hold all together, and how probable it is that they do.
 
     >>> from biqe.graph.triples import as_triples
     >>> town = Vocabulary(["Rhine", "Bonn"], ["located_on"])
@@ -129,10 +132,17 @@ def explain(
         if not stored
     }
     is_known = not missing
+    sentence = why(predictor, vocabulary, missing) if not is_known else "the graph holds every fact that it needs"
+    if against:
+        told = (
+            f"{' and '.join(f'“{stated(vocabulary, link)}”' for link in links)} (probability {shown(chance)})"
+            for links, chance in against
+        )
+        sentence = f"{sentence}; counts against it: {', '.join(told)}"
     if probability is None and COUNTERFACTUAL in made and not is_known:
         probability = made[COUNTERFACTUAL].share
     return Explanation(
-        sentence=why(predictor, vocabulary, missing) if not is_known else "the graph holds every fact that it needs",
+        sentence=sentence,
         reasons=() if predictor is None else tuple(reasons(predictor, vocabulary, missing)),
         model=None if predictor is None else predictor.name,
         nodes=_nodes(query, evidence, vocabulary),

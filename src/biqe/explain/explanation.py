@@ -16,6 +16,7 @@ from biqe.explain.attention import Attention, Table
 from biqe.explain.counterfactual import Change, Counterfactual
 from biqe.explain.parts import CONSTANT, HIDDEN, KNOWN, Node, Pattern, Witness
 from biqe.explain.reasons import Reason
+from biqe.graph.visible import for_notebook, html_table
 
 FORMATS = {"text": "txt", "json": "json", "svg": "svg", "png": "png"}
 """Forms of an explanation, and how the names of their files end."""
@@ -56,6 +57,18 @@ class Explanation:
 
     def __str__(self) -> str:
         return self.to_text()
+
+    def _repr_html_(self) -> str:
+        head, *more = text.introduction(self)
+        rows: list[str | list[str]] = [*more]
+        for link in () if self.witness is None else self.witness.links:
+            ends = self._link(link.pattern, lambda node: node.entity is not None)
+            chance = "" if link.probability is None or link.is_stored else words.probability(link.probability)
+            rows.append([" ".join(map(str, ends.values())), "stored" if link.is_stored else "missing", chance])
+        for reason in self.reasons:
+            rows.append(text.about_link(reason))
+            rows += [f"{sign} {sentence}" for sign, sentence in text.about_reason(reason)]
+        return for_notebook(html_table([head], ["link", "", "probability"], rows))
 
     @property
     def row(self) -> dict[str, str | None]:

@@ -114,7 +114,7 @@ def why(predictor: Predictor | None, vocabulary: Vocabulary, missing: Mapping[Id
 
 def sentence(predictor: Predictor | None, vocabulary: Vocabulary, link: IdLink, chance: float | None) -> str:
     """What speaks for one link, in a sentence without its full stop."""
-    fact = _fact(vocabulary, link)
+    fact = stated(vocabulary, link)
     if not link.is_closed or predictor is None:
         return f"the graph lacks “{fact}”, and nothing was asked about it"
     if predictor.links is None:
@@ -148,7 +148,7 @@ def reasons(predictor: Predictor, vocabulary: Vocabulary, missing: Mapping[IdLin
             kinds = tuple(_kinds(links, vocabulary, link))
             places = tuple(_places(links, vocabulary, link))
         told = sentence(predictor, vocabulary, link, chance)
-        found.append(Reason(_fact(vocabulary, link), chance, told, rules, kinds, places))
+        found.append(Reason(stated(vocabulary, link), chance, told, rules, kinds, places))
     return found
 
 
@@ -328,6 +328,7 @@ def ordinal(number: int) -> str:
     return f"{number:,}{ending}"
 
 
-def _fact(vocabulary: Vocabulary, link: IdLink) -> str:
+def stated(vocabulary: Vocabulary, link: IdLink) -> str:
+    """A link in labels."""
     subject, object_ = (vocabulary.label(end) if end >= 0 else "?" for end in (link.subject, link.object))
     return f"{subject} {said(vocabulary, link.relation)} {object_}"

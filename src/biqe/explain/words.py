@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 
 from rich.cells import cell_len, set_cell_size
 
-_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-_JOINERS = "\u200c\u200d"
+from biqe.graph.visible import JOINERS
+from biqe.graph.visible import visible as visible
+
 _IRI = re.compile(r"[a-z][a-z0-9+.-]*://")
 RAW_CONTROLS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 """Characters that JSON and XML allow as they are, but a terminal should not see."""
-
-
-def visible(text: str) -> str:
-    r"""``text`` with what a terminal would obey or XML does not allow written as escapes.
-
-    >>> visible("Rhine\x1b[31m\n"), visible("Besançon"), visible("\ufffe")
-    ('Rhine\\x1b[31m\\n', 'Besançon', '\\ufffe')
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_visible(text, place) for place in range(len(text)))
-
-
-def _visible(text: str, place: int) -> str:
-    character = text[place]
-    code = ord(character)
-    if character in _JOINERS:
-        # Between two letters a joiner is part of the spelling in some scripts; elsewhere it only misleads.
-        around = text[place - 1 : place] + text[place + 1 : place + 2]
-        harmless = len(around) == 2 and not any(end.isspace() or end in _JOINERS for end in around)
-    else:
-        is_noncharacter = code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
-        harmless = not is_noncharacter and unicodedata.category(character) not in _HIDDEN
-    return character if harmless else character.encode("unicode_escape").decode("ascii")
 
 
 def escaped_json(text: str) -> str:
@@ -62,8 +38,8 @@ def cut(text: str, width: int) -> str:
     """
     if cell_len(text) <= width:
         return text
-    ahead = set_cell_size(text, width // 2).rstrip(_JOINERS)
-    behind = set_cell_size(text[::-1], width - 1 - width // 2)[::-1].lstrip(_JOINERS)
+    ahead = set_cell_size(text, width // 2).rstrip(JOINERS)
+    behind = set_cell_size(text[::-1], width - 1 - width // 2)[::-1].lstrip(JOINERS)
     return f"{ahead}…{behind}"
 
 
@@ -72,7 +48,7 @@ def fit(text: str, width: int) -> str:
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     # A joiner at the cut would join the ellipsis to the name.
-    return set_cell_size(set_cell_size(text, width - 1).rstrip(_JOINERS) + "…", width)
+    return set_cell_size(set_cell_size(text, width - 1).rstrip(JOINERS) + "…", width)
 
 
 def padded(text: str, width: int) -> str:
@@ -103,7 +79,7 @@ def wrapped(text: str, width: int, *, first: str = "", rest: str | None = None) 
 def _head(word: str, width: int) -> str:
     """The longest beginning of ``word`` that fits, at least one character; not broken at a joiner."""
     size = len(word)
-    while size > 1 and (cell_len(word[:size]) > width or any(end in _JOINERS for end in word[size - 1 : size + 1])):
+    while size > 1 and (cell_len(word[:size]) > width or any(end in JOINERS for end in word[size - 1 : size + 1])):
         size -= 1
     return word[:size]
 

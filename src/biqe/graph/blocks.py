@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import zlib
@@ -115,9 +116,13 @@ class Input(io.RawIOBase):
         self._stream: _Disk | gzip.GzipFile = (
             gzip.GzipFile(fileobj=cast("IO[bytes]", self._disk)) if self._packed else self._disk
         )
+        self._decoder: codecs.IncrementalDecoder | None = None
         self._head = self._read(len(_BYTE_ORDER_MARK))
         if self._head == _BYTE_ORDER_MARK:
             self._head = b""
+        elif self._head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            self._decoder = codecs.getincrementaldecoder("utf-16")()
+            self._head = self._decoder.decode(self._head).encode()
 
     def readable(self) -> bool:
         return True
@@ -142,6 +147,22 @@ class Input(io.RawIOBase):
         super().close()
 
     def _read(self, size: int) -> bytes:
+        """Bytes of the file, UTF-16 as UTF-8, which may take half as much space again."""
+        if self._decoder is None:
+            return self._read_raw(size)
+        while True:
+            data = self._read_raw(max(2, size // 2) if size > 0 else size)
+            try:
+                text = self._decoder.decode(data, final=not data)
+                unpacked = text.encode()
+            except (UnicodeDecodeError, UnicodeEncodeError) as error:
+                raise UnreadableFile(
+                    f"{self.path} begins as UTF-16 text and is none: {error}", hint="save the file as UTF-8"
+                ) from error
+            if unpacked or not data:
+                return unpacked
+
+    def _read_raw(self, size: int) -> bytes:
         try:
             data = self._stream.read(size)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -168,12 +189,15 @@ def blocks(
     advance: Advance | None = None,
     size: int = BLOCK_BYTES,
     refuse: Callable[[BadLine], None] | None = None,
+    encoding: str | None = None,
+    decoded: Callable[[], None] = lambda: None,
 ) -> Iterator[Block]:
     """The lines of ``path`` in blocks of about ``size`` bytes; each block is checked to be UTF-8 without NUL.
 
-    A byte order mark at the start is dropped. Refused: empty, unreadable or damaged files, other encodings, lines
-    longer than MAX_LINE_BYTES. Lines that are not text are handed to ``refuse``, where given; if it does not raise,
-    they are left empty.
+    A byte order mark at the start is dropped, and UTF-16 behind one is read. Lines that are not UTF-8 are read in
+    ``encoding``, where one is given, and each is told to ``decoded``. Refused: empty, unreadable or damaged files,
+    other encodings, lines longer than MAX_LINE_BYTES. Lines that are not text are handed to ``refuse``, where given; if
+    it does not raise, they are left empty.
     """
     line = 1
     with Input(path, advance) as stream:
@@ -193,27 +217,42 @@ def blocks(
             block = b"".join([*kept, data[:end]]) if kept else data[:end]
             kept, kept_bytes = ([data[end:]], len(data) - end) if end < len(data) else ([], 0)
             if block:
-                yield Block(_text(block, path, line, refuse), line)
+                yield Block(_text(block, path, line, refuse, encoding, decoded), line)
                 line += block.count(b"\n")
             if not data:
                 return
 
 
-def _text(data: bytes, path: Path, first_line: int, refuse: Callable[[BadLine], None] | None) -> bytes:
-    """The lines, with those empty that are not text and that ``refuse`` lets pass."""
+def _text(
+    data: bytes,
+    path: Path,
+    first_line: int,
+    refuse: Callable[[BadLine], None] | None,
+    encoding: str | None,
+    decoded: Callable[[], None],
+) -> bytes:
+    """The lines as UTF-8, with those empty that are not text and that ``refuse`` lets pass."""
     try:
         _check_text(data, path, first_line)
         return data
     except BadLine:
-        if refuse is None:
+        if refuse is None and encoding is None:
             raise
     lines = data.split(b"\n")
     for place, line in enumerate(lines):
         try:
             _check_text(line, path, first_line + place)
         except BadLine as error:
-            refuse(error)
-            lines[place] = b""
+            try:
+                if encoding is None or b"\0" in line:
+                    raise error
+                lines[place] = line.decode(encoding).encode()
+                decoded()
+            except (BadLine, UnicodeDecodeError):
+                if refuse is None:
+                    raise error from None
+                refuse(error)
+                lines[place] = b""
     return b"\n".join(lines)
 
 
@@ -234,7 +273,10 @@ def _check_text(data: bytes, path: Path, first_line: int) -> None:
     except UnicodeDecodeError as error:
         line = first_line + data.count(b"\n", 0, error.start)
         raise BadLine(
-            path, line, f"byte 0x{data[error.start]:02x} is not valid UTF-8", hint="save the file as UTF-8"
+            path,
+            line,
+            f"byte 0x{data[error.start]:02x} is not valid UTF-8",
+            hint="save the file as UTF-8, or try --encoding windows-1252",
         ) from error
 
 

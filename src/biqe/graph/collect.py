@@ -53,6 +53,10 @@ class Counts:
     """What is wrong with the first few of them."""
     headers: list[str] = field(default_factory=list)
     """Header lines that were recognised, with their files."""
+    tables: list[str] = field(default_factory=list)
+    """How tables were read whose rows are not facts, or whose separator is not the usual one."""
+    other_encoding: int = 0
+    """Lines that are not UTF-8 and were read in another encoding."""
     ignored_columns: list[str] = field(default_factory=list)
     """Named columns beside the three of a triple."""
     ignored_files: list[str] = field(default_factory=list)
@@ -116,6 +120,8 @@ class Collector:
     anonymous: dict[tuple[int, str], str] = field(default_factory=dict)
     """Names given to blank nodes without a label, by scope and the parser's own random name."""
     advance: Advance | None = None
+    encoding: str | None = None
+    """In which lines of tables are read that are not UTF-8; None refuses them."""
     skip_bad: bool = False
     """Whether lines that cannot be read are counted and left out."""
     literals: LiteralBook = field(default_factory=LiteralBook)
@@ -123,6 +129,10 @@ class Collector:
     _counting: Lock = field(default_factory=Lock, repr=False)
     """Lines may be refused by the thread that reads ahead, too."""
     parts: dict[str, list[Triples]] = field(default_factory=lambda: {"train": [], "valid": [], "test": []})
+
+    def decoded(self) -> None:
+        """A line was read in another encoding than UTF-8."""
+        self.counts.other_encoding += 1
 
     def refuse(self, error: UnreadableFile) -> None:
         """A line that cannot be read: raise its error, or count it where bad lines are skipped."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -219,11 +220,14 @@ def _checksum(path: Path) -> str:
 
 def _check_file(path: Path, facts: Mapping[str, Any], *, verify: bool) -> None:
     try:
-        size = path.stat().st_size
+        found = path.stat()
     except FileNotFoundError as error:
         raise UnreadableFile(f"{path} is missing: the graph folder is incomplete", hint=_DAMAGED) from error
     except OSError as error:
         raise cannot_be_read(path, error) from error
+    if not stat.S_ISREG(found.st_mode):
+        raise UnreadableFile(f"{path} is not a regular file", hint="a pipe or a device cannot stand in for it")
+    size = found.st_size
     if size != facts["bytes"]:
         raise _damaged(path, f"it has {size:,} bytes, its manifest says {facts['bytes']:,}")
     if verify and _checksum(path) != facts["sha256"]:

@@ -6,8 +6,11 @@ Fingerprints are over links alone: a model is of a graph whatever its texts and 
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,20 +18,160 @@ from biqe.errors import InvalidOption
 from biqe.graph.index import Index, build_index
 from biqe.graph.literals import Literals
 from biqe.graph.triples import Triples, as_triples, union
+from biqe.graph.visible import for_notebook, html_table
 from biqe.graph.vocabulary import Vocabulary
 
+if TYPE_CHECKING:
+    import pandas
+    import rdflib
+
+SHOWN = 20
+"""Relations that a notebook shows of a graph."""
 SPLITS = ("train", "valid", "test")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Graph:
-    """One set of triples over a vocabulary."""
+    """One set of triples over a vocabulary.
+
+    Made by ``from_triples``, ``from_pandas``, ``from_rdflib``, ``from_pykeen`` or ``from_file``; ``biqe.open`` asks it
+    and ``biqe.train`` learns from it.
+
+    >>> graph = Graph.from_triples([("Bonn", "located_on", "Rhine"), ("Rhine", "flows_into", "North Sea")])
+    >>> graph
+    Graph(3 entities, 2 relations, 2 triples)
+    >>> list(graph)
+    [('Bonn', 'located_on', 'Rhine'), ('Rhine', 'flows_into', 'North Sea')]
+    """
 
     vocabulary: Vocabulary
     triples: Triples
     """(n, 3) int32: subject, relation, object; sorted, without duplicates."""
     literals: Literals | None = None
     """Statements with a literal as object, which only SPARQL sees; None where there are none."""
+    prefixes: Mapping[str, str] = field(default_factory=lambda: {"": ""}, compare=False)
+    """Prefixes that queries may use without declaring them."""
+
+    @classmethod
+    def from_triples(cls, triples: Iterable[Sequence[Any]], *, labels: Mapping[Any, str] | None = None) -> Graph:
+        """A graph of rows (subject, relation, object), which are names or numbers.
+
+        Duplicate rows count once. Rows with a missing value (None, NaN, an empty text) are left out, with a warning.
+        ``labels`` says what to show for a name.
+
+        >>> Graph.from_triples([("Q64", "P17", "Q183")], labels={"Q64": "Berlin"}).vocabulary.label(0)
+        'Berlin'
+        """
+        from biqe.graph.from_python import graph_of_triples
+
+        return graph_of_triples(triples, labels)
+
+    @classmethod
+    def from_pandas(
+        cls,
+        table: pandas.DataFrame,
+        subject: Any = "subject",
+        relation: Any = "relation",
+        object: Any = "object",
+        *,
+        labels: Mapping[Any, str] | None = None,
+    ) -> Graph:
+        """A graph of three columns of a DataFrame, called ``subject``, ``relation`` and ``object``.
+
+        Whole numbers are names without a decimal point, whatever their column's type. Duplicate rows count once; rows
+        with a missing value are left out, with a warning. ``labels`` says what to show for a name.
+
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"film": ["Alien", "Alien"], "how": ["year", "by"], "what": [1979, "Ridley Scott"]})
+        >>> list(Graph.from_pandas(table, "film", "how", "what"))
+        [('Alien', 'year', '1979'), ('Alien', 'by', 'Ridley Scott')]
+        """
+        from biqe.graph.from_python import graph_of_table
+
+        return graph_of_table(table, (subject, relation, object), labels)
+
+    @classmethod
+    def from_rdflib(cls, graph: rdflib.Graph) -> Graph:
+        """A graph of rdflib, with its prefixes; ``rdfs:label`` becomes what is shown for a name.
+
+        >>> import rdflib
+        >>> source = rdflib.Graph().parse(data="@prefix : <http://ex.org/> . :Bonn :on :Rhine .", format="turtle")
+        >>> Graph.from_rdflib(source).prefixes[""]
+        'http://ex.org/'
+        """
+        from biqe.graph.from_python import graph_of_rdflib
+
+        return graph_of_rdflib(graph)
+
+    @classmethod
+    def from_pykeen(cls, triples: Any) -> Graph:
+        """A graph of a TriplesFactory of PyKEEN, or of all parts of a Dataset together. Ids stay as they are.
+
+        >>> from pykeen.datasets import Nations                     # doctest: +SKIP
+        >>> Graph.from_pykeen(Nations().training)                   # doctest: +SKIP
+        Graph(14 entities, 55 relations, 1,592 triples)
+        """
+        from biqe.graph.from_python import graph_of_pykeen
+
+        return graph_of_pykeen(triples)
+
+    @classmethod
+    def from_file(cls, *paths: str | os.PathLike[str]) -> Graph:
+        """A graph of files: RDF in any form, TSV, CSV or Parquet, or of a graph folder. Splits are joined.
+
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        ...     print("Bonn,on,Rhine", file=file, flush=True)
+        ...     Graph.from_file(file.name)
+        Graph(2 entities, 1 relation, 1 triple)
+        """
+        from biqe.graph.from_python import graph_of_files
+
+        return graph_of_files(paths)
+
+    def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write the graph to a graph folder, which ``biqe.open``, ``biqe.train`` and all commands take.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     Graph.from_triples([("Bonn", "on", "Rhine")]).save(f"{place}/kg")
+        ...     Graph.from_file(f"{place}/kg")
+        Graph(2 entities, 1 relation, 1 triple)
+        """
+        from biqe.graph.from_python import save
+
+        save(self, folder, force=force)
+
+    def as_splits(self) -> Splits:
+        """The graph with all its triples in train."""
+        return Splits(self.vocabulary, self.triples, literals=self.literals)
+
+    def __len__(self) -> int:
+        """Number of triples."""
+        return len(self.triples)
+
+    def __iter__(self) -> Iterator[tuple[str, str, str]]:
+        """Triples in names."""
+        entities, relations = self.vocabulary.entities, self.vocabulary.relations
+        for subject, relation, object_ in self.triples.tolist():
+            yield entities[subject], relations[relation], entities[object_]
+
+    def __repr__(self) -> str:
+        counts = {"entity": self.entity_count, "relation": self.relation_count, "triple": len(self.triples)}
+        return f"Graph({', '.join(counted(count, noun) for noun, count in counts.items())})"
+
+    def _repr_html_(self) -> str:
+        relations = self.vocabulary.relations
+        sizes = np.bincount(self.triples[:, 1], minlength=len(relations))
+        rows: list[str | list[str]] = []
+        for relation in np.argsort(-sizes, kind="stable")[:SHOWN].tolist():
+            subject, _, object_ = self.triples[np.argmax(self.triples[:, 1] == relation)].tolist()
+            example = (self.vocabulary.label(subject), relations[relation], self.vocabulary.label(object_))
+            if sizes[relation]:
+                rows.append([relations[relation], f"{sizes[relation]:,}", " ".join(example)])
+        if len(relations) > SHOWN:
+            rows.append(f"… and {counted(len(relations) - SHOWN, 'relation')} more")
+        return for_notebook(html_table([repr(self)], ["relation", "triples", "such as"], rows))
 
     @property
     def entity_count(self) -> int:
@@ -47,6 +190,16 @@ class Graph:
     def fingerprint(self) -> str:
         """Sixteen hex digits over names, ids and triples."""
         return _digest(self.vocabulary, self.triples)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "entity"), counted(1_200, "entity"), counted(0, "triple")
+    ('1 entity', '1,200 entities', '0 triples')
+    """
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 @dataclass(frozen=True)

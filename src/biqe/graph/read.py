@@ -10,6 +10,7 @@ starts with ``_:-``, which no file can spell.
 
 from __future__ import annotations
 
+import codecs
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +18,15 @@ from pathlib import Path
 
 import numpy as np
 
-from biqe.errors import EmptyResult
+from biqe.errors import EmptyResult, InvalidOption
 from biqe.graph.blocks import Advance
 from biqe.graph.collect import Collector, Counts
 from biqe.graph.files import RDF_FORMATS, Source, Sources, find_sources
 from biqe.graph.knowledge_graph import SPLITS, Splits
 from biqe.graph.labels import Aliases, Labels
-from biqe.graph.read_table import read_csv, read_labels, read_tsv
+from biqe.graph.read_table import USUAL_SEPARATORS, read_csv, read_labels, read_shaped, read_tsv
 from biqe.graph.search import namespace_of
+from biqe.graph.table_shape import Shape, shape_of
 from biqe.graph.triples import Triples, as_triples
 from biqe.graph.vocabulary import Names, Vocabulary
 
@@ -55,15 +57,17 @@ def read_graph(
     labels: str | Path | None = None,
     advance: Advance | None = None,
     skip_bad: bool = False,
+    encoding: str | None = None,
 ) -> ReadGraph:
     """The graph in files and folders.
 
     ``format`` stands above the extensions, ``labels`` above a labels.tsv beside the files. ``advance`` is told of every
     few bytes read, for a progress bar. Refused: whatever cannot be read, with file and line, and an input without a
-    single triple. With ``skip_bad``, bad lines of TSV, CSV, N-Triples and N-Quads are left out and counted.
+    single triple. With ``skip_bad``, bad lines of TSV, CSV, N-Triples and N-Quads are left out and counted. Lines of
+    tables that are not UTF-8 are read in ``encoding``, where one is given.
     """
     sources = find_sources(paths, format=format, labels=labels)
-    into = Collector(advance=advance, skip_bad=skip_bad)
+    into = Collector(advance=advance, skip_bad=skip_bad, encoding=_known(encoding))
     into.counts.ignored_files = [path.name + "/" * path.is_dir() for path in sources.ignored]
     for number, source in enumerate(sources.files):
         statements = into.counts.triples + into.counts.literals
@@ -76,9 +80,22 @@ def read_graph(
     return _finish(into, sources)
 
 
+def _known(encoding: str | None) -> str | None:
+    try:
+        return None if encoding is None else codecs.lookup(encoding).name
+    except LookupError:
+        raise InvalidOption(
+            f"there is no encoding {encoding!r}", hint="for example windows-1252, latin-1, cp1250 or shift_jis"
+        ) from None
+
+
 def _read_file(source: Source, into: Collector, *, scope: int) -> None:
     """Readers are imported on first need where the libraries behind them are slow to load."""
-    if source.format == "csv":
+    usual = USUAL_SEPARATORS.get(source.format)
+    shape = shape_of(source.path, usual, into.encoding) if usual and source.path.is_file() else None
+    if shape is not None and shape != Shape(str(usual)):
+        read_shaped(source, into, shape)
+    elif source.format == "csv":
         read_csv(source, into)
     elif source.format == "parquet":
         from biqe.graph.read_parquet import read_parquet

@@ -24,7 +24,8 @@ from biqe.errors import UnreadableFile
 from biqe.graph.blocks import GZIP, MAX_NAME_BYTES, Input
 from biqe.graph.collect import Collector
 from biqe.graph.files import Source
-from biqe.graph.read_table import header_columns, take_literal
+from biqe.graph.read_table import take_literal
+from biqe.graph.table_shape import header_columns
 
 _BATCH_ROWS = 1 << 18
 _IS_TEXT = [

@@ -20,33 +20,17 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from biqe.errors import BadLine
 from biqe.graph.blocks import MAX_LINE_BYTES, MAX_NAME_BYTES, Block, blocks
 from biqe.graph.collect import LABEL, XSD, Collector, LabelBook
 from biqe.graph.files import Source
+from biqe.graph.table_shape import Columns, Shape, header_columns, wrong_row
 
-_HEADERS = tuple(
-    (subject, relation, object_)
-    for subject, object_, relations in (
-        ("head", "tail", ("relation", "rel")),
-        ("subject", "object", ("predicate", "relation")),
-        ("source", "target", ("relation", "rel")),
-        ("from", "to", ("relation", "rel")),
-        ("h", "t", ("r",)),
-        ("s", "o", ("p", "r")),
-    )
-    for relation in relations
-)
-"""Usual names of the columns of subject, relation and object."""
-_ROLES = (
-    ("subject", "head", "source", "from"),
-    ("predicate", "relation", "property", "rel"),
-    ("object", "tail", "target", "to", "value"),
-)
-"""Words that a header may combine otherwise. Single letters are not among them: small graphs have such names."""
+SEPARATOR_WORDS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "vertical bar"}
+USUAL_SEPARATORS = {"csv": ",", "tsv": "\t"}
+
 _LITERAL = re.compile(
     r'"(.*)"(?:@([A-Za-z]+(?:-[A-Za-z0-9]+)*)|\^\^(?:<([^<>\x00-\x20]*)>|([A-Za-z][\w.-]*:[\w.-]+)))', re.DOTALL
 )
@@ -54,55 +38,55 @@ _LABEL_NAMES = (LABEL, f"<{LABEL}>", "rdfs:label")
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))")
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Where subject, relation and object stand in a row of ``count`` columns."""
-
-    subject: int = 0
-    relation: int = 1
-    object: int = 2
-    count: int = 3
-    ignored: tuple[str, ...] = ()
-
-    @property
-    def plain(self) -> bool:
-        return (self.subject, self.relation, self.object, self.count) == (0, 1, 2, 3)
-
-
-def header_columns(row: Sequence[str]) -> Columns | None:
-    """The columns that ``row`` names, in any order and case, or None if it is a row of data.
-
-    >>> header_columns(["Tail", "Head", "Relation", "source"]).ignored
-    ('source',)
-    >>> header_columns(["Value", "Subject", "Property"])
-    Columns(subject=1, relation=2, object=0, count=3, ignored=())
-    """
-    names = [name.strip().lower() for name in row]
-    headers = list(_HEADERS)
-    words = [[name for name in names if name in role] for role in _ROLES]
-    if all(len(found) == 1 for found in words):
-        headers.append((words[0][0], words[1][0], words[2][0]))
-    for header in headers:
-        if all(names.count(name) == 1 for name in header):
-            places = [names.index(name) for name in header]
-            ignored = tuple(name for place, name in enumerate(row) if place not in places)
-            return Columns(places[0], places[1], places[2], len(row), ignored)
-    return None
-
-
 def read_tsv(source: Source, into: Collector) -> None:
     """All triples of a TSV file."""
-    rows = (
-        row
-        for block in blocks(source.path, advance=into.advance, refuse=into.refuse)
-        for row in data_rows(source.path, block, into)
-    )
+    rows = (row for block in _blocks(source.path, into) for row in data_rows(source.path, block, into))
     into.add_triples(source.split, _triples(source, rows, into, "tab"))
 
 
 def read_csv(source: Source, into: Collector) -> None:
     """All triples of a CSV file."""
     into.add_triples(source.split, _triples(source, _csv_rows(source.path, into), into, "comma"))
+
+
+def read_shaped(source: Source, into: Collector, shape: Shape) -> None:
+    """All triples of a table with another separator, an unusual header, or one row an entity."""
+    rows: Iterator[tuple[int, list[str]]]
+    if source.format == "tsv" and shape.separator == "\t":
+        every = _blocks(source.path, into)
+        rows = (row for block in every for row in data_rows(source.path, block, into))
+    else:
+        rows = _csv_rows(source.path, into, shape.separator)
+    if shape.has_header:
+        _, header = next(rows)
+        into.counts.headers.append(f"{source.path.name}: {', '.join(header)}")
+    word = SEPARATOR_WORDS[shape.separator]
+    if shape.separator != USUAL_SEPARATORS[source.format]:
+        into.counts.tables.append(f"{source.path.name}: columns are separated by {word}s")
+    if shape.wide is None:
+        columns = Columns() if shape.has_header else None
+    else:
+        into.counts.tables.append(f"{source.path.name}: {shape.wide}")
+        rows, columns = _unfolded(source.path, rows, into, shape), Columns()
+    into.add_triples(source.split, _triples(source, rows, into, word, columns))
+
+
+def _unfolded(
+    path: Path, rows: Iterator[tuple[int, list[str]]], into: Collector, shape: Shape
+) -> Iterator[tuple[int, list[str]]]:
+    """The facts of the rows of a wide table, each with the line of its row."""
+    assert shape.wide is not None
+    for line, row in rows:
+        error = wrong_row(path, line, row, shape)
+        if error is not None:
+            into.refuse(error)
+            continue
+        for fact in shape.wide.facts(row):
+            yield line, list(fact)
+
+
+def _blocks(path: Path, into: Collector) -> Iterator[Block]:
+    return blocks(path, advance=into.advance, refuse=into.refuse, encoding=into.encoding, decoded=into.decoded)
 
 
 def read_tsv_lines(source: Source, block: Block, into: Collector) -> None:
@@ -217,10 +201,10 @@ def _unescaped(escape: re.Match[str]) -> str:
     return {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f"}.get(escape[3] or "", escape[3] or escape[0])
 
 
-def _csv_rows(path: Path, into: Collector) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(path: Path, into: Collector, separator: str = ",") -> Iterator[tuple[int, list[str]]]:
     # A field longer than a name may be gets the message of check_names, or is no name and is ignored.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
-    reader = csv.reader(_csv_lines(path, into), strict=True)
+    reader = csv.reader(_csv_lines(path, into), delimiter=separator, strict=True)
     while True:
         line = reader.line_num + 1
         try:
@@ -241,7 +225,7 @@ def _csv_rows(path: Path, into: Collector) -> Iterator[tuple[int, list[str]]]:
 
 def _csv_lines(path: Path, into: Collector) -> Iterator[str]:
     """Lines for the csv module; comments become blank lines, so that its line numbers stay true."""
-    for block in blocks(path, advance=into.advance, refuse=into.refuse):
+    for block in _blocks(path, into):
         for line in block.data.decode().removesuffix("\n").split("\n"):
             if line.startswith("#"):
                 into.counts.comments += 1

@@ -137,8 +137,8 @@ def is_of_kind(folder: str | Path, kind: str) -> bool:
     """Whether the folder's manifest says that it is of ``kind``, in any version."""
     path = Path(folder) / MANIFEST
     try:
-        manifest = json.loads(read_regular(path, MAX_MANIFEST_BYTES))
-    except (OSError, ValueError, RecursionError, UnreadableFile):
+        manifest = read_json(path)
+    except (OSError, UnreadableFile):
         return False
     return isinstance(manifest, dict) and manifest.get("kind") == kind
 
@@ -180,10 +180,24 @@ def read_manifest(
 def read_regular(path: Path, most: int) -> bytes:
     """The bytes of a regular file of at most ``most`` bytes; UnreadableFile for a larger one, a pipe or a device."""
     with open(open_regular(path), "rb") as file:
-        data = file.read(most + 1)
+        # As much memory is taken as is asked for, so a little more is asked for than there is.
+        data = file.read(min(most, os.fstat(file.fileno()).st_size) + 1)
     if len(data) > most:
         raise UnreadableFile(f"{path} has more than {most:,} bytes, the most that is read", hint="is it the right one?")
     return data
+
+
+def read_json(path: Path, most: int = MAX_MANIFEST_BYTES) -> Any:
+    """The JSON document in a regular file of at most ``most`` bytes. UnreadableFile for anything else, except that a
+    file that is missing is a FileNotFoundError."""
+    try:
+        return json.loads(read_regular(path, most))
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise cannot_be_read(path, error) from error
+    except (ValueError, RecursionError) as error:
+        raise UnreadableFile(f"{path} cannot be read: {error}") from error
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:

@@ -12,20 +12,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
 from biqe.answer.answers import Answers, Row
 from biqe.answer.beyond_links import BeyondLinks
 from biqe.answer.execute import count, select_rows, verdict
-from biqe.answer.explain_request import explain_options
+from biqe.answer.explain_request import explain_options, row_of
 from biqe.answer.terms import TermTable
-from biqe.errors import InvalidOption, NotPredictableYet, SparqlSyntax, UnknownName, UnreadableFile, UnsupportedQuery
+from biqe.errors import (
+    InvalidOption,
+    NotPredictableYet,
+    SparqlSyntax,
+    UnknownName,
+    UnreadableFile,
+    UnsupportedQuery,
+)
 from biqe.exact.store import ExactStore, Rewritten
 from biqe.graph import folder as graph_folder
-from biqe.graph.knowledge_graph import Graph, Splits
-from biqe.graph.vocabulary import Vocabulary
+from biqe.graph.knowledge_graph import Graph, Splits, counted
+from biqe.graph.visible import for_notebook, html_table
+from biqe.graph.vocabulary import Names, Vocabulary
+from biqe.knowledge_base import listing
+from biqe.knowledge_base.listing import Finds, Schema
 from biqe.knowledge_base.locate import AUTO, check_vocabulary, locate
 from biqe.knowledge_base.model_selection import Selection
 from biqe.predict.config import MODES, TOP, WIDTH, AskConfig
@@ -37,6 +48,7 @@ from biqe.query.question import ASK, COUNT, Entity, Question
 from biqe.query.shapes import shape_of
 from biqe.query.sparql import parse_question
 from biqe.query.subset import OUTSIDE
+from biqe.suggest import Suggester, Suggestions
 
 if TYPE_CHECKING:
     from biqe.explain import Explanation
@@ -59,7 +71,15 @@ class ChangedGraph(Protocol):
 
 @dataclass(frozen=True)
 class KnowledgeBase:
-    """A graph, and perhaps a model that predicts what the graph does not hold. Made by ``open``."""
+    """A graph, and perhaps a model that predicts what the graph does not hold. Made by ``open`` and ``train``.
+
+    It may be asked from several threads at once. ``close`` frees the model; so does the end of a ``with`` block.
+
+    >>> from biqe.knowledge_base import open
+    >>> with open("atlas") as kb:
+    ...     print(kb)
+    KnowledgeBase('atlas', 4,304 entities, 16 relations, model hybrid)
+    """
 
     name: str
     """What was opened, as it was written."""
@@ -76,11 +96,50 @@ class KnowledgeBase:
     """Which model was best on validation queries of which shape."""
     literal_relations: frozenset[str] = frozenset()
     """Relations with literals as objects; only the exact store knows those statements."""
+    _loading: RLock = field(default_factory=RLock, compare=False)
+    """Held while a model or the store is made, so that threads do not make it twice."""
 
     def __repr__(self) -> str:
-        model = f", model {self.model_folder}" if self.model_folder else ""
-        more = f" and {len(self.models) - 1} more" if len(self.models) > 1 else ""
-        return f"KnowledgeBase({self.name!r}, {self.vocabulary}{model}{more})"
+        counts = [counted(len(names), noun) for names, noun in self._names()]
+        return f"KnowledgeBase({', '.join([repr(self.name), *counts, self._models_in_words()])})"
+
+    def _repr_html_(self) -> str:
+        rows = [[noun, f"{len(names):,}"] for names, noun in self._names()]
+        return for_notebook(
+            html_table(
+                [f"{self.name}: {self._models_in_words()}"], [], [*rows, ["known triple", f"{len(self.graph):,}"]]
+            )
+        )
+
+    def _names(self) -> list[tuple[Names, str]]:
+        return [(self.vocabulary.entities, "entity"), (self.vocabulary.relations, "relation")]
+
+    def _models_in_words(self) -> str:
+        names = list(self.models) or ([str(self.model_folder)] if self.model_folder else [])
+        return f"model{'s' * (len(names) > 1)} {', '.join(names)}" if names else "no model: known answers only"
+
+    def close(self) -> None:
+        """Free the models and the store. What was answered stays; nothing more can be asked."""
+        self.__dict__["is_closed"] = True
+        for name in ("_loaded", "_read", "_suggesters", "store", "_newer"):
+            self.__dict__.pop(name, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @cached_property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return False
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise InvalidOption(
+                f"the knowledge base {self.name} is closed", hint=f"open it again: biqe.open({self.name!r})"
+            )
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -95,7 +154,9 @@ class KnowledgeBase:
     @cached_property
     def store(self) -> ExactStore:
         """All of SPARQL 1.1 over the known triples; built on first use."""
-        return ExactStore(self.graph)
+        with self._loading:
+            self._check_open()
+            return ExactStore(self.graph)
 
     @property
     def predictor(self) -> Predictor:
@@ -110,9 +171,11 @@ class KnowledgeBase:
                 f"{self.name} is a graph without a model, so nothing can be predicted; mode must be known",
                 hint=f"train one with: biqe train {self.name} --out RUN, then ask RUN",
             )
-        if folder not in self._loaded:
-            self._loaded[folder] = self._load(folder)
-        return self._loaded[folder]
+        with self._loading:
+            self._check_open()
+            if folder not in self._loaded:
+                self._loaded[folder] = self._load(folder)
+            return self._loaded[folder]
 
     @cached_property
     def _loaded(self) -> dict[Path, Predictor]:
@@ -179,6 +242,13 @@ class KnowledgeBase:
     ) -> Answers | TermTable:
         """Answers to a SPARQL query: known rows first and complete, then up to ``top`` predicted ones.
 
+        >>> from biqe.knowledge_base import open
+        >>> answers = open("atlas").ask("SELECT ?country { :Danube :flows_through ?country }")
+        >>> answers
+        Answers(7 known, 20 predicted)
+        >>> answers.predicted[0].country, answers.predicted[0].why
+        ('Slovakia', 'Bratislava located on Danube, and Bratislava located in Slovakia: then “flows through” ...')
+
         ``mode`` is ``both``, ``known`` or ``predicted``. A graph without a model gives known rows only, and refuses
         ``predicted``. ``joint`` and ``width`` say how rows of several variables are found (see AskConfig). ``model``
         is the name of one of several models, or ``auto`` for the best one on queries of this shape, with the others to
@@ -194,6 +264,7 @@ class KnowledgeBase:
         rows hold values rather than entities (TermTable), and so do those of COUNT; in mode ``both`` a note says what
         no model predicts.
         """
+        self._check_open()
         start = time.perf_counter()
         config = AskConfig(mode, top, min_probability, joint, width, coverage, injective, links)
         if not isinstance(text, str):
@@ -392,43 +463,119 @@ class KnowledgeBase:
             self.explain,
         )
 
-    def explain(self, row: Row, *, views: Sequence[str] | None = None) -> Explanation:
-        """Why a row of ``ask`` is an answer: in a ``sentence``, then what it rests on and what speaks for its missing
-        links.
+    def explain(
+        self,
+        row_or_query: Row | str,
+        *,
+        row: int | None = None,
+        views: Sequence[str] | None = None,
+        **options: Any,
+    ) -> Explanation:
+        """Why a row is an answer: in a ``sentence``, then what it rests on and what speaks for its missing links.
 
-        ``views`` are some of witness, attention (what each unknown looked at) and counterfactual (what would change
-        the row); left out, the witness.
+        The row is one that ``ask`` gave; or it is given by a query and its place among the answers, from 0, as in
+        ``answers[row]``; ``options`` are then those of ``ask``. ``views`` are some of witness, attention (what each
+        unknown looked at) and counterfactual (what would change the row); left out, the witness.
+
+        >>> from biqe.knowledge_base import open
+        >>> kb, query = open("atlas"), "SELECT ?country { :Danube :flows_through ?country }"
+        >>> kb.explain(query, row=8).sentence == kb.explain(kb.ask(query)[8]).sentence
+        True
         """
-        if not isinstance(row, Row):
+        self._check_open()
+        chosen: Any = row_or_query
+        if isinstance(row_or_query, str):
+            chosen = row_of(self.ask(row_or_query, **options), 0 if row is None else row)
+        elif row is not None or options:
+            given = ", ".join(["row"] * (row is not None) + list(options))
+            raise InvalidOption(f"{given} goes with a query; a row was given itself")
+        if not isinstance(chosen, Row):
             raise InvalidOption(
                 "only rows of entities can be explained: these are values, with nothing behind them",
                 hint="explain a row of a SELECT over the supported subset",
             )
         from biqe import explain
 
-        answers = row.answers
+        answers = chosen.answers
         predictor = None
         if answers.model is not None:
             predictor = self.predictor_of(answers.model if answers.model in self.models else None)
-        options = explain_options(row, predictor)
+        options = explain_options(chosen, predictor)
         if views is not None:
             options["views"] = views
-        query = answers.branch_of(row).query
+        query = answers.branch_of(chosen).query
         return explain.explain(
             predictor,
             answers.graph,
             query,
-            dict(zip(query.targets, row.ids, strict=True)),
+            dict(zip(query.targets, chosen.ids, strict=True)),
             self.vocabulary,
-            probability=None if row.status == "known" else row.probability,
+            probability=None if chosen.status == "known" else chosen.probability,
             **options,
         )
 
+    def find(self, text: str, limit: int = 10) -> Finds:
+        """Entities and relations whose name, label or alias fits ``text``, whatever its case and accents.
+
+        Equal ones come first, then beginnings, then parts; ``limit`` of each at most. ``query`` is what to write in a
+        query.
+
+        >>> from biqe.knowledge_base import open
+        >>> [found.query for found in open("atlas").find("ZURICH")], open("atlas").find("located on")[0].query
+        ([':Zürich'], ':located_on')
+        """
+        self._check_open()
+        return listing.find(self.vocabulary, self.prefixes or {}, text, limit)
+
+    def suggest(
+        self, relation: str | None = None, entity: str | None = None, *, model: str | None = None, **options: Any
+    ) -> Suggestions:
+        """The likeliest missing links of the graph, of a relation, of an entity at either end, or of both.
+
+        Names are as in a query, or labels. ``options`` are those of ``Suggester.suggest``: ``top`` (20), ``skip``,
+        ``each`` (at most so many of each relation), ``min_probability``, ``seconds``.
+
+        >>> from biqe.knowledge_base import open
+        >>> first = open("atlas").suggest(relation=":on_continent", top=3)[0]
+        >>> first.relation, 0 < first.probability < 1
+        ('on_continent', True)
+        """
+        self._check_open()
+        predictor = self.predictor_of(model)
+        with self._loading:
+            if predictor not in self._suggesters:
+                self._suggesters[predictor] = Suggester(predictor, self.prefixes)
+            return self._suggesters[predictor].suggest(relation, entity, **options)
+
+    @cached_property
+    def _suggesters(self) -> dict[Predictor, Suggester]:
+        return {}
+
+    def schema(self) -> Schema:
+        """The relations of the graph, most frequent first: how many triples, and which kinds of entities they join.
+
+        >>> from biqe.knowledge_base import open
+        >>> row = next(row for row in open("atlas").schema() if row.relation == "flows_into")
+        >>> row.query, row.triples, dict(row.objects.kinds)
+        (':flows_into', 615, {'River': 181, 'Sea': 48, 'Lake': 18})
+        """
+        self._check_open()
+        return listing.schema(self.name, self.graph, self.prefixes or {})
+
 
 def open(
-    name: str | os.PathLike[str], *, graph: str | os.PathLike[str] | None = None, known: str | None = None
+    name: str | os.PathLike[str] | Graph,
+    *,
+    graph: str | os.PathLike[str] | None = None,
+    known: str | None = None,
 ) -> KnowledgeBase:
     """The knowledge base called ``name``: ``atlas``, a run folder, a model folder, a graph folder, or several models.
+
+    A ``Graph`` may be opened as it is, for known answers.
+
+    >>> kb = open(Graph.from_triples([("Bonn", "located_on", "Rhine")]))
+    >>> kb.ask("SELECT ?river { :Bonn :located_on ?river }")[0].river
+    'Rhine'
 
     ``graph`` is a graph folder that stands in for the one that a run remembers; it must have the same vocabulary.
     ``known`` says which of its triples count as known, ``complete`` or ``train``; left out, the graph itself decides
@@ -437,6 +584,13 @@ def open(
     """
     if known is not None and known not in KNOWN:
         raise InvalidOption(f"'known' must be one of {', '.join(KNOWN)}. Got {known!r}")
+    if isinstance(name, Graph):
+        if graph is not None:
+            raise InvalidOption("the graph is given twice", hint="leave out graph=")
+        splits = name.as_splits()
+        return KnowledgeBase("graph", splits, prefixes=name.prefixes, literal_relations=_literal_relations(splits))
+    if not isinstance(name, (str, os.PathLike)):
+        raise InvalidOption(f"biqe.open takes a folder, 'atlas' or a Graph. Got {type(name).__name__}")
     located = locate(name, graph)
     splits = graph_folder.load(located.graph)
     located.check(splits.vocabulary)
@@ -450,5 +604,10 @@ def open(
         manifest.get("prefixes"),
         located.models,
         located.selection,
-        frozenset() if splits.literals is None else frozenset(splits.literals.relations),
+        _literal_relations(splits),
     )
+
+
+def _literal_relations(splits: Splits) -> frozenset[str]:
+    """Relations with literals as objects."""
+    return frozenset() if splits.literals is None else frozenset(splits.literals.relations)

@@ -12,7 +12,6 @@ What may be opened:
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 from biqe.errors import InvalidOption, UnknownName, UnreadableFile, VocabularyMismatch
 from biqe.graph import folder as graph_folder
 from biqe.graph.vocabulary import Vocabulary, first_part
+from biqe.graph.whole_folder import read_json
 from biqe.knowledge_base.model_selection import Selection, read_selection
 
 EMBEDDED = ("atlas",)
@@ -124,7 +124,7 @@ def _graph_of_models(folder: Path, graph: str | os.PathLike[str] | None) -> Path
 
 
 def graph_of_run(folder: Path) -> Path:
-    """The graph folder that a run remembers, as it was written or as seen from the run folder."""
+    """The graph folder that a run remembers, as it was written, or as seen from the run folder, or its own copy."""
     graph = (_json(folder / "run.json") or {}).get("graph")
     if not isinstance(graph, dict) or not isinstance(graph.get("path"), str):
         raise UnreadableFile(f"{folder / 'run.json'} is damaged: it names no graph", hint="give it with --graph DIR")
@@ -132,7 +132,7 @@ def graph_of_run(folder: Path) -> Path:
         # Wherever biqe is installed now, rather than where it was.
         return _embedded_graph()
     written = Path(graph["path"])
-    for place in (written, folder / written):
+    for place in (written, folder / written, folder / "graph"):
         if graph_folder.is_graph_folder(place):
             return place
     raise UnreadableFile(
@@ -165,7 +165,7 @@ def check_vocabulary(folder: Path, manifest: Mapping[str, Any], vocabulary: Voca
 def _json(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file; None where there is no such file or no object in it."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        value = read_json(path)
+    except (OSError, UnreadableFile):
         return None
     return value if isinstance(value, dict) else None

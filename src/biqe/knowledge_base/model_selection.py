@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from biqe.errors import EmptyResult, InvalidOption, UnreadableFile
+from biqe.graph.whole_folder import read_json
 
 FILE = "selection.json"
 FORMAT = "biqe-selection"
@@ -118,11 +119,11 @@ def read_selection(folder: str | os.PathLike[str]) -> Selection | None:
     """The selection of a folder of models; None where it has none."""
     place = Path(folder) / FILE
     try:
-        data = json.loads(place.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        data = read_json(place)
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableFile(f"{place} cannot be read: {error}", hint=_HINT) from error
+    except UnreadableFile as error:
+        raise UnreadableFile(error.message, hint=_HINT) from error
     return Selection.from_json(data, place)
 
 

@@ -26,10 +26,13 @@ from biqe.links.max_product import (
     link_table,
     most_certain,
     neutral,
+    without_negated,
 )
 from biqe.links.structures import Batch, Group, Structure
 from biqe.links.truth import CERTAIN, Links
 
+NEGATED_WIDTH = 64
+"""Entities that are kept of the variables of a negated part."""
 SPARE = 4
 """Where some of the best states may prove to be equal, this many times the width are looked at."""
 
@@ -149,7 +152,8 @@ def _continued(group: Group, node: int, states: torch.Tensor, links: Links, t_no
     """(b, s, E) truth of the links that join every state, (b, s, variables), to every entity at ``node``; (b, 1, E)
     where only constants lead there."""
     structure = group.structure
-    total = constants(group, node, links, t_norm).unsqueeze(1)  # (b, 1, E)
+    total = constants(group, node, links, t_norm)
+    total = without_negated(group, node, links, t_norm, NEGATED_WIDTH, total).unsqueeze(1)  # (b, 1, E)
     for parent in structure.parents(node):
         held = states[:, :, structure.order.index(parent)]
         total = combine(t_norm, _links_of(group, parent, node, held, links, t_norm), total)

@@ -8,6 +8,9 @@ in one softmax, nuclear 3-norm), with the relation prediction of Chen et al. 202
                      + relation_weight * -log p(r | h, t)           softmax over the R relations of the graph
                      + n3 * sum_k |h_k|^3 + |r_k|^3 + |t_k|^3
 
+Where ``negatives`` are given, the softmax of a step is not over all entities but over the tails of the step and so many
+others, drawn anew, which stand for all others: the sum that it divides by is estimated without bias.
+
 Heads are tails of the reciprocal relation r + R, so one softmax serves both directions. A complex vector is
 stored as D = 2 * rank real numbers, real parts first: then the scores of one head and relation with all entities
 are one vector of D numbers times the table of entities.
@@ -53,6 +56,9 @@ class ComplEx(nn.Module):
         super().__init__()
         self.rank = rank
         self.relation_count = relation_count
+        self.negatives = 0
+        """Entities that are drawn for each step of training to stand for all that are no tails of it; 0 compares with
+        all. The gradient of the entities is sparse then."""
         self.entities = nn.Parameter(torch.empty(entity_count, 2 * rank))  # (E, D)
         self.relations = nn.Parameter(torch.empty(2 * relation_count, 2 * rank))  # (2R, D)
         for table in (self.entities, self.relations):
@@ -92,11 +98,20 @@ class ComplEx(nn.Module):
         """
         counts = offsets[1:] - offsets[:-1]
         question = torch.repeat_interleave(torch.arange(len(heads)), counts)  # (m,)
-        # One gather for both ends: each gather has a gradient of the size of the whole table.
-        head, tail = self.entities.index_select(0, torch.cat([heads, tails])).split([len(heads), len(tails)])
         relation = self.relations.index_select(0, relations)  # (n, D)
-        weights = counts.to(head.dtype)
-        loss = soft_cross_entropy(product(head, relation), self.entities, None, offsets, tails, smoothing, weights)
+        weights = counts.to(relation.dtype)
+        table: torch.Tensor = self.entities
+        bias, places = None, tails
+        if 0 < self.negatives < len(self.entities):
+            compared, stands_for, places = drawn_beside(tails, self.negatives, len(self.entities))
+            bias = stands_for.to(relation.dtype)
+            rows = F.embedding(torch.cat([heads, compared]), self.entities, sparse=True)
+            head, table = rows.split([len(heads), len(compared)])
+            tail = table.index_select(0, places)
+        else:
+            # One gather for both ends: each gather has a gradient of the size of the whole table.
+            head, tail = self.entities.index_select(0, torch.cat([heads, tails])).split([len(heads), len(tails)])
+        loss = soft_cross_entropy(product(head, relation), table, bias, offsets, places, smoothing, weights)
         if relation_weight:
             # A link of a reciprocal relation is the graph's own link seen from its tail.
             turned = (relations >= self.relation_count)[question].unsqueeze(1)
@@ -107,6 +122,19 @@ class ComplEx(nn.Module):
         if n3:
             loss = loss + n3 * ((cubes(head) + cubes(relation)) @ weights + cubes(tail).sum()) / len(tails)
         return loss
+
+
+def drawn_beside(
+    tails: torch.Tensor, negatives: int, entity_count: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Entities that a step compares with: its ``tails``, and about ``negatives`` of all others (K,); logarithms of how
+    many entities each stands for (K,); and the places of the tails among them (m,)."""
+    own, places = tails.unique(return_inverse=True)
+    others = torch.randint(entity_count, (negatives,), device=tails.device).unique()
+    others = others[torch.isin(others, own, assume_unique=True, invert=True)]
+    stands_for = torch.ones(len(own) + len(others), device=tails.device)
+    stands_for[len(own) :] = (entity_count - len(own)) / max(1, len(others))
+    return torch.cat([own, others]), stands_for.log_(), places
 
 
 def principal(table: torch.Tensor, width: int, scale: float) -> torch.Tensor:

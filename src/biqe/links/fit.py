@@ -7,6 +7,7 @@ by the loss on the other half of the facts, and so is everything that the record
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,9 +22,14 @@ from biqe.links.kinds import Kinds
 from biqe.links.knowledge import COMPLEX_FEATURES, Ids, Knowledge, Record, Weigher, straighten
 from biqe.links.probability import ROWS_BYTES, LinkProbability, bounded_by_kinds
 from biqe.links.rules import Walks, mine
+from biqe.links.softmax import with_all
 
-FIT_FACTS = 2_000
-"""Held-out facts that the weights are fitted on, at most."""
+FIT_FACTS, FIT_FEWEST, FIT_TRIED = 2_000, 200, 16
+"""Held-out facts that the weights are fitted on, at most; at least, where time is short; and those that are timed to
+tell how many there is time for."""
+NORMALISER_WORK, NORMALISED_OVER = 2e12, 4_096
+"""Floating-point operations that normalisers may take: where all entities take more, a sample of them stands for all,
+of at least so many."""
 FEWEST_FACTS = 20
 """With fewer held-out facts nothing is fitted, and what links have is a score."""
 KIND_DOUBTS = (1.0, 3.0, 10.0, 30.0, 100.0)
@@ -40,11 +46,18 @@ NEAR, FAR = 64, 48
 
 
 def fit(
-    predictor: ComplEx | None, graph: Graph, held_out: NDArray[np.integer], *, rule_seconds: float = 60.0, seed: int = 0
+    predictor: ComplEx | None,
+    graph: Graph,
+    held_out: NDArray[np.integer],
+    *,
+    rule_seconds: float = 60.0,
+    fit_seconds: float = 60.0,
+    seed: int = 0,
 ) -> Knowledge:
-    """What ``graph``, which lacks the facts ``held_out`` (n, 3), teaches about links, and weights for the voices."""
+    """What ``graph``, which lacks the facts ``held_out`` (n, 3), teaches about links, and weights for the voices.
+    Mining rules takes ``rule_seconds`` at most, and asking about held-out facts about ``fit_seconds``."""
     rules, kinds = mine(graph, seconds=rule_seconds, seed=seed), Kinds.of(graph)
-    pairs, normalisers, usual = _normalisers(predictor, graph)
+    pairs, normalisers, usual = _normalisers(predictor, graph, seed)
     loops = graph.triples[graph.triples[:, 0] == graph.triples[:, 2], 1]
     has_loops = np.bincount(loops, minlength=graph.relation_count) > 0
     knowledge = Knowledge(
@@ -65,11 +78,18 @@ def fit(
     if len(facts) < FEWEST_FACTS:
         return replace(knowledge, record=replace(knowledge.record, facts=len(facts)))
     links = LinkProbability(knowledge, predictor, graph, certain=False)
-    examples = _examples(links, facts, np.asarray(held_out, np.int64).reshape(-1, 3), seed)
+    every_fact = np.asarray(held_out, np.int64).reshape(-1, 3)
+    began = time.process_time()
+    _examples(links, facts[:FIT_TRIED], every_fact, seed)
+    each = (time.process_time() - began) / min(FIT_TRIED, len(facts))
+    facts = facts[: int(max(FIT_FEWEST, fit_seconds / max(each, 1e-6)))]
+    examples = _examples(links, facts, every_fact, seed)
     judged, hidden = _crossed(examples, graph.relation_count, seed)
     doubts = {doubt: bounded_by_kinds(judged, examples.features, doubt) for doubt in KIND_DOUBTS}
     losses = {doubt: _loss(examples, bounded) for doubt, bounded in doubts.items()}
-    doubt = next(doubt for doubt in KIND_DOUBTS if losses[doubt] <= 1.002 * min(losses.values()))
+    # The least doubt that the facts do not speak against: on few facts, losses differ by chance.
+    tolerance = 1.0 + max(0.002, 1.0 / len(facts))
+    doubt = next(doubt for doubt in KIND_DOUBTS if losses[doubt] <= tolerance * min(losses.values()))
     judged, curve = _straightened(examples, doubts[doubt])
     every = np.arange(len(examples.right))
     return replace(
@@ -92,7 +112,9 @@ def _untrained(relation_count: int) -> Weigher:
     return weigher
 
 
-def _normalisers(predictor: ComplEx | None, graph: Graph) -> tuple[Ids, NDArray[np.float32], NDArray[np.float32]]:
+def _normalisers(
+    predictor: ComplEx | None, graph: Graph, seed: int
+) -> tuple[Ids, NDArray[np.float32], NDArray[np.float32]]:
     """Pairs of the graph, their normalisers, and the usual one of each direction."""
     R, E = graph.relation_count, graph.entity_count
     walks = Walks.of(graph)
@@ -104,16 +126,23 @@ def _normalisers(predictor: ComplEx | None, graph: Graph) -> tuple[Ids, NDArray[
         return pairs[:0], np.zeros(0, np.float32), np.zeros(2 * R, np.float32)
     ends, tails = np.append(starts, len(order)), walks.tails[order].astype(np.int64)
     found = np.empty(len(pairs), np.float32)
-    step = max(1, ROWS_BYTES // (4 * E))
+    share = NORMALISER_WORK / (2.0 * len(pairs) * predictor.entities.numel())
+    n = min(E, max(NORMALISED_OVER, int(share * E)))
+    drawn = np.sort(np.random.default_rng(seed).permutation(E)[:n])
+    place = np.full(E, -1)
+    place[drawn] = np.arange(n)
+    step = max(1, ROWS_BYTES // (4 * n))
     with torch.no_grad():
+        table = predictor.entities[torch.from_numpy(drawn)]
         for first in range(0, len(pairs), step):
             some = pairs[first : first + step]
-            scores = predictor.scores(torch.from_numpy(some % E), torch.from_numpy(some // E))
+            scores = with_all(predictor.queries(torch.from_numpy(some % E), torch.from_numpy(some // E)), table)
             counts = np.diff(ends[first : first + len(some) + 1])
-            rows = np.repeat(np.arange(len(some)), counts)
-            known = tails[ends[first] : ends[first + len(some)]]
-            scores.view(-1)[torch.from_numpy(rows * E + known)] = -1e4
+            known = place[tails[ends[first] : ends[first + len(some)]]]
+            at = (np.repeat(np.arange(len(some)), counts) * n + known)[known >= 0]
+            scores.view(-1)[torch.from_numpy(at)] = -1e4
             found[first : first + len(some)] = torch.logsumexp(scores, 1).numpy()
+    found += np.float32(np.log(E / n))
     counts = np.bincount(pairs // E, minlength=2 * R)
     usual = np.bincount(pairs // E, found, 2 * R) / np.maximum(1, counts)
     usual[counts == 0] = found.mean()

@@ -29,6 +29,8 @@ from biqe.links.truth import CERTAIN, Links
 CHUNK_BYTES = 16 << 20
 """Size of one table of links, (queries, width, E). Blocks below 32 MiB are taken from the heap again and again,
 larger ones are mapped anew each time."""
+EXCLUDED = -30.0
+"""Logarithm of the truth of what a stored link excludes. Not minus infinity: it still has a place in a ranking."""
 MOST_CERTAIN, CERTAIN_BYTES = 4096, 256 << 20
 """Certain entities that a variable keeps at most, and the size that their table of links may have."""
 
@@ -91,6 +93,19 @@ def constants(group: Group, node: int, links: Links, t_norm: str) -> torch.Tenso
             truth = links.to_all(group.entities[:, link.start], group.relations[:, link.edge])
         total = truth if total is None else combine(t_norm, total, truth)
     return torch.full((len(group), links.entity_count), neutral(t_norm)) if total is None else total
+
+
+def without_negated(
+    group: Group, node: int, links: Links, t_norm: str, width: int, total: torch.Tensor
+) -> torch.Tensor:
+    """``total``, (b, E), with what speaks against each entity of a variable: a negated part counts 1 - s m, where m is
+    the truth of its best assignment with the entity, and s the factor that ``links`` gives to what is negated."""
+    for negation in group.structure.negations:
+        if negation.at == node:
+            against = tree_marginals(group.negated(negation), links, t_norm, width)[:, 0].exp()
+            against = against.mul_(getattr(links, "negation", 1.0)).clamp_max_(1.0)
+            total = combine(t_norm, total, torch.log1p(-against).clamp_min_(EXCLUDED))
+    return total
 
 
 def with_constants(groups: Sequence[Group], links: Links) -> list[Group]:
@@ -180,7 +195,7 @@ class _Tree:
         certain = None
         if self._links.certain:
             certain = (by_links == CERTAIN) | (not self._structure.from_constants(node))
-        total = by_links
+        total = without_negated(self._group, node, self._links, self._t_norm, self._width, by_links)
         if self._beside is not None and node in self._structure.targets:
             own = self._beside[self._group.rows[:, self._structure.targets.index(node)]]
             total = combine(self._t_norm, total, own)

@@ -151,14 +151,14 @@ class LinkProbability:
         for known, asked in list(self._recent):
             own = np.minimum(np.searchsorted(known, keys), len(known) - 1)
             if len(keys) and (known[own] == keys).all():
-                found[:] = self._log_probabilities_of(asked, own[place], objects)
+                found[:] = self.of_asked(asked, own[place], objects)
                 break
         else:
             for first in range(0, len(keys), step):
                 asked = self.asked(heads[first : first + step], directions[first : first + step])
                 links = np.flatnonzero((place >= first) & (place < first + step))
                 rows = place[links] - first
-                found[links] = self._log_probabilities_of(asked, rows, objects[links])
+                found[links] = self.of_asked(asked, rows, objects[links])
         if self.certain and len(found):
             for number, link in enumerate(zip(subjects.tolist(), relations.tolist(), objects.tolist(), strict=True)):
                 tails = self.walks.of_head(link[0], link[1])
@@ -190,7 +190,9 @@ class LinkProbability:
             there, back = self._scores(*known)
             inverse = (directions + self._R) % (2 * self._R)
             backwards = back - torch.stack([self._normalisers_of_all(d) for d in inverse.tolist()])
-            judged = there + backwards
+            # Less the head's own normaliser, so that heads can be compared, too.
+            own = self._normaliser(np.minimum(heads, self._known_entities - 1), directions)
+            judged = there + backwards - torch.from_numpy(own).unsqueeze(1)
             # Of heads and relations that it does not know it says nothing.
             unknown = (heads >= self._known_entities) | (directions % self._R >= self._known_relations)
             judged[torch.from_numpy(unknown)] = 0.0
@@ -243,10 +245,10 @@ class LinkProbability:
     def _log_probabilities(self, asked: Asked, tails: torch.Tensor) -> torch.Tensor:
         """(n, k) log-probabilities of the links to (n, k) tails."""
         rows = np.repeat(np.arange(len(tails)), tails.shape[1])
-        found = self._log_probabilities_of(asked, rows, tails.reshape(-1).numpy())
+        found = self.of_asked(asked, rows, tails.reshape(-1).numpy())
         return torch.from_numpy(found).to(torch.float32).view(tails.shape)
 
-    def _log_probabilities_of(self, asked: Asked, rows: Ids, tails: Ids) -> NDArray[np.float64]:
+    def of_asked(self, asked: Asked, rows: Ids, tails: Ids) -> NDArray[np.float64]:
         """(m,) log-probabilities of the links from the head of each row to a tail."""
         features, relations, is_known = self.features(asked, rows, tails)
         knowledge, found = self.knowledge, np.full(len(rows), LOWEST)
@@ -384,7 +386,7 @@ class Asked:
     heads: Ids
     directions: Ids
     order: torch.Tensor
-    """(n, E) their sum, which chooses the candidates."""
+    """(n, E) their sum, which chooses the candidates: of one head, and of all heads of a direction."""
     best: torch.Tensor
     """(n, E) confidence of the best rule."""
     joint: torch.Tensor

@@ -8,7 +8,7 @@ tensor operations.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -39,6 +39,20 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Negation:
+    """A part of a query that must not hold, which has one variable with the rest in common."""
+
+    structure: Structure
+    """Of the part alone, whose target is that variable."""
+    at: int
+    """The node of that variable in the whole query."""
+    nodes: tuple[int, ...]
+    """Where the part's nodes stand in the whole query."""
+    edges: tuple[int, ...]
+    """Where its edges stand."""
+
+
+@dataclass(frozen=True)
 class Structure:
     """How queries of one structure are solved."""
 
@@ -50,6 +64,8 @@ class Structure:
     """For each edge, whether it is walked against its direction."""
     links: tuple[Link, ...]
     """Edges that end in a variable. An edge between two constants constrains no variable and is left out."""
+    negations: tuple[Negation, ...] = ()
+    """Parts that must not hold; their edges are not among ``links``."""
 
     def from_constants(self, node: int) -> list[Link]:
         """Links from constants to a variable."""
@@ -130,6 +146,12 @@ class Group:
                 self.structure, self.entities[part], self.relations[part], self.rows[part], self.queries[part], known
             )
 
+    def negated(self, negation: Negation) -> Group:
+        """The queries of one of the structure's negated parts."""
+        nodes, edges = list(negation.nodes), list(negation.edges)
+        rows = torch.arange(len(self)).unsqueeze(1)
+        return Group(negation.structure, self.entities[:, nodes], self.relations[:, edges], rows, self.queries)
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -141,6 +163,8 @@ class Batch:
 
 def support(query: BoundQuery, name: str) -> Support:
     """Whether a query can be solved variable by variable, from its constants outwards."""
+    if query.negated:
+        return _supports_negation(query, name)
     if not query.targets:
         return Support(False, f"{name} ranks entities for targets, and this query asks for none", "select a variable")
     if not query.anchors:
@@ -158,10 +182,62 @@ def support(query: BoundQuery, name: str) -> Support:
     return Support(True)
 
 
+def _supports_negation(query: BoundQuery, name: str) -> Support:
+    positive, parts = split_negations(query)
+    if any(len(shared) != 1 for _, shared in parts):
+        return Support(
+            False,
+            f"{name} judges a negated part by one variable that it shares with the rest",
+            "say in it what is asked of one variable alone",
+        )
+    found = [support(piece.query, name) for piece in (positive, *(piece for piece, _ in parts))]
+    return next((each for each in found if not each), Support(True))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some edges of a query as a query of their own."""
+
+    query: BoundQuery
+    nodes: tuple[int, ...]
+    """Where its nodes stand in the whole query."""
+    edges: tuple[int, ...]
+    """Where its edges stand."""
+
+
+def split_negations(query: BoundQuery) -> tuple[Piece, list[tuple[Piece, tuple[int, ...]]]]:
+    """What is asked for, and each negated part with the variables that it shares with the rest, by node of the whole
+    query; these are its targets."""
+    own = [edge for edge, part in enumerate(query.negated) if part == 0]
+    outside = {node for edge in own for node in (query.edges[edge][0], query.edges[edge][2])} | set(query.targets)
+    parts = []
+    for number in sorted(set(query.negated) - {0}):
+        edges = [edge for edge, part in enumerate(query.negated) if part == number]
+        inside = {node for edge in edges for node in (query.edges[edge][0], query.edges[edge][2])}
+        shared = tuple(sorted(node for node in inside & outside if query.nodes[node] < 0))
+        parts.append((_piece(query, edges, shared), shared))
+    return _piece(query, own, query.targets), parts
+
+
+def _piece(query: BoundQuery, edges: list[int], targets: tuple[int, ...]) -> Piece:
+    inside = {node for edge in edges for node in (query.edges[edge][0], query.edges[edge][2])} | set(targets)
+    nodes = tuple(sorted(inside))
+    number = {node: place for place, node in enumerate(nodes)}
+    piece = BoundQuery(
+        tuple(v if v >= 0 else TARGET if n in targets else HIDDEN for n in nodes for v in [query.nodes[n]]),
+        tuple((number[s], r, number[o]) for s, r, o in (query.edges[edge] for edge in edges)),
+        tuple(number[target] for target in targets),
+        tuple(query.names[node] for node in nodes) if query.names else (),
+    )
+    return Piece(piece, nodes, tuple(edges))
+
+
 @lru_cache(1024)
-def _structure(kinds: tuple[int, ...], ends: tuple[tuple[int, int], ...]) -> Structure:
+def _structure(kinds: tuple[int, ...], ends: tuple[tuple[int, int], ...], negated: tuple[int, ...] = ()) -> Structure:
     """How queries with these nodes and edges, which are supported, are solved. Edges are turned to lead away from the
     constants, so that no directed cycle is left."""
+    if negated:
+        return _with_negations(kinds, ends, negated)
     query = _example(kinds, ends)
     turned = flips(query)
     walked = [(o, s) if turn else (s, o) for (s, o), turn in zip(ends, turned, strict=True)]
@@ -172,6 +248,27 @@ def _structure(kinds: tuple[int, ...], ends: tuple[tuple[int, int], ...]) -> Str
         order=tuple(node for node in dag.order if is_variable[node]),
         turned=turned,
         links=tuple(Link(edge, s, o) for edge, (s, o) in enumerate(walked) if is_variable[o]),
+    )
+
+
+def _with_negations(kinds: tuple[int, ...], ends: tuple[tuple[int, int], ...], negated: tuple[int, ...]) -> Structure:
+    positive, parts = split_negations(replace(_example(kinds, ends), negated=negated))
+
+    def alone(piece: Piece) -> Structure:
+        return _structure(piece.query.nodes, tuple((s, o) for s, _, o in piece.query.edges))
+
+    asked, turned = alone(positive), [False] * len(ends)
+    negations = tuple(Negation(alone(piece), shared[0], piece.nodes, piece.edges) for piece, shared in parts)
+    for structure, edges in [(asked, positive.edges), *((each.structure, each.edges) for each in negations)]:
+        for place, edge in enumerate(edges):
+            turned[edge] = structure.turned[place]
+    nodes = positive.nodes
+    return Structure(
+        tuple(nodes[target] for target in asked.targets),
+        tuple(nodes[node] for node in asked.order),
+        tuple(turned),
+        tuple(Link(positive.edges[link.edge], nodes[link.start], nodes[link.end]) for link in asked.links),
+        negations,
     )
 
 
@@ -200,20 +297,24 @@ class StructuredQueries:
             alike = np.flatnonzero((nodes == node_count) & (self.sizes == edge_count))
             values = queries.nodes[queries.node_offsets[alike][:, None] + np.arange(node_count)]
             edges = queries.edges[queries.edge_offsets[alike][:, None] + np.arange(edge_count)]  # (n, edges, 3)
-            shape = np.concatenate([np.where(values >= 0, ANCHOR, values), edges[:, :, 0], edges[:, :, 2]], axis=1)
+            columns = [np.where(values >= 0, ANCHOR, values), edges[:, :, 0], edges[:, :, 2]]
+            if queries.negated is not None:
+                columns.append(queries.negated[queries.edge_offsets[alike][:, None] + np.arange(edge_count)])
+            shape = np.concatenate(columns, axis=1)
             if (shape == shape[:1]).all():  # an epoch of triples need not be sorted
                 different, number = shape[:1], np.zeros(len(shape), np.int64)
             else:
                 different, number = np.unique(shape, axis=0, return_inverse=True)
             for code, example in enumerate(different.tolist()):
-                starts, ends = example[node_count : node_count + edge_count], example[node_count + edge_count :]
-                kinds, joined = tuple(example[:node_count]), tuple(zip(starts, ends, strict=True))
-                supported = support(_example(kinds, joined), name)
+                kinds, rest = tuple(example[:node_count]), example[node_count:]
+                joined = tuple(zip(rest[:edge_count], rest[edge_count : 2 * edge_count], strict=True))
+                negated = tuple(rest[2 * edge_count :]) if any(rest[2 * edge_count :]) else ()
+                supported = support(replace(_example(kinds, joined), negated=negated), name)
                 if not supported and leave_out:
                     continue
                 if not supported:
                     raise UnsupportedQuery(supported.reason, hint=supported.hint)
-                structure = _structure(kinds, joined)
+                structure = _structure(kinds, joined, negated)
                 members = np.flatnonzero(number.ravel() == code)
                 relations = edges[members, :, 1].astype(np.int64)
                 turned = np.array(structure.turned, bool)

@@ -52,6 +52,11 @@ def module_of(name: str) -> ModuleType:
     return _import(name)
 
 
+def defaults(name: str) -> dict[str, Any]:
+    """The options of a model or preset, with their defaults."""
+    return dataclasses.asdict(module_of(name).Config())
+
+
 def _import(name: str) -> ModuleType:
     for point in entry_points(group="biqe.models"):
         if point.name == name:

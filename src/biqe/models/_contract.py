@@ -172,6 +172,18 @@ ENTITY_ROWS = ("embed_entities.weight", "entity_bias")
 
 
 @runtime_checkable
+class ComparesWithSample(Protocol):
+    """A model whose loss over single links can compare with a sample of the entities instead of all."""
+
+    def compare_with_sample(self, negatives: int) -> None:
+        """Compare with so many entities at each step from now on."""
+
+    @property
+    def sparse_weights(self) -> tuple[str, ...]:
+        """Names of the weights whose gradients then hold only the rows that a step touched."""
+
+
+@runtime_checkable
 class StartsFromLinks(Protocol):
     """A model that begins with the weights of a trained link predictor."""
 

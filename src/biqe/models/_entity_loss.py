@@ -24,7 +24,14 @@ import torch
 
 from biqe.graph.knowledge_graph import Graph
 from biqe.links.softmax import rows_at_once, scratch
-from biqe.models._contract import ENTITY_ROWS, EntityLoss, HasEntityTable, QueryModel, has_entity_table
+from biqe.models._contract import (
+    ENTITY_ROWS,
+    ComparesWithSample,
+    EntityLoss,
+    HasEntityTable,
+    QueryModel,
+    has_entity_table,
+)
 
 
 @dataclass(frozen=True)
@@ -112,7 +119,9 @@ def sample_entities(model: HasEntityTable, graph: Graph, negatives: int) -> None
 def sparse_weights(model: QueryModel) -> tuple[str, ...]:
     """Names of the weights whose gradients are sparse, because entities are sampled: they hold only the rows that a
     batch touched."""
-    return ENTITY_ROWS if has_entity_table(model) and model.embed_entities.sparse else ()
+    if has_entity_table(model):
+        return ENTITY_ROWS if model.embed_entities.sparse else ()
+    return model.sparse_weights if isinstance(model, ComparesWithSample) else ()
 
 
 class _SampledCrossEntropy(torch.autograd.Function):

@@ -95,6 +95,7 @@ class CQD(QueryModel):
     tables = {"links.entities": "entities", "links.relations": "directions"}
     uses_answers = uses_all_weights = draws_only_weights = True
     learns_from = "triples"
+    solves_negation = True
     solving_options = ("t_norm", "beam", "link", "known")
     train_defaults: ClassVar[dict[str, Any]] = {
         "optimizer": "adagrad",
@@ -170,6 +171,15 @@ class CQD(QueryModel):
             relation_weight=self.config.relation_weight,
             smoothing=label_smoothing,
         )
+
+    def compare_with_sample(self, negatives: int) -> None:
+        """From now on training compares with so many entities at each step, and with the tails of the step."""
+        self.links.negatives = negatives
+
+    @property
+    def sparse_weights(self) -> tuple[str, ...]:
+        """Names of the weights whose gradients are sparse."""
+        return ("links.entities",) if self.links.negatives else ()
 
     @torch.no_grad()
     def scores(self, batch: Batch) -> torch.Tensor:

@@ -32,11 +32,12 @@ from biqe.links.beam import Tuples
 from biqe.links.complex import ComplEx, principal
 from biqe.links.stored import StoredLinks
 from biqe.links.structures import StructuredQueries
+from biqe.links.targets import Support
 from biqe.links.truth import Links, ScoredLinks
 from biqe.models import _tokens, biqe
 from biqe.models._contract import QueryModel, check_options
 from biqe.models._tokens import EncodedQueries
-from biqe.query.bound import QuerySet
+from biqe.query.bound import BoundQuery, QuerySet
 from biqe.query.tokens import FIRST_ENTITY
 
 if TYPE_CHECKING:
@@ -111,6 +112,11 @@ class HybridQueries(EncodedQueries):
         super().__init__(queries, model.entity_count, model.relative_reach)
         self._queries, self._model = queries, model
 
+    @property
+    def has_negations(self) -> bool:
+        """Whether a query has a negated part, which the search alone can judge."""
+        return self._queries.negated is not None
+
     @cached_property
     def structured(self) -> StructuredQueries:
         """By structure; queries that cannot be solved are left out."""
@@ -128,6 +134,7 @@ class Hybrid(biqe.BiQE):
     name = "hybrid"
     summary = "biqe with a link predictor: it begins with the predictor's embeddings, and searches its links"
     tables = {**biqe.BiQE.tables, "links.entities": "entities", "links.relations": "directions"}
+    solves_negation = True
     solving_options = (*WAY, "known", "by_shape")
     config: Config
 
@@ -137,6 +144,10 @@ class Hybrid(biqe.BiQE):
         self.knowledge: Knowledge | None = None
         """What is known of links beside ComplEx; a model folder has it in a file of its own."""
         self._graph: Graph | None = None
+
+    def supports(self, query: BoundQuery, *, strict: bool = True) -> Support:
+        """What the encoder reads; and with a negated part what the search over links solves."""
+        return structures.support(query, self.name) if query.negated else super().supports(query, strict=strict)
 
     def encode(self, queries: QuerySet) -> HybridQueries:
         return HybridQueries(queries, self)
@@ -213,11 +224,14 @@ class Hybrid(biqe.BiQE):
     def logits(self, batch: _tokens.Batch, keep: list[torch.Tensor] | None = None) -> torch.Tensor:
         """(V, E) log-probabilities, up to a number that the entities of a target share: the encoder's, with the search
         beside them. Where the search alone decides, the encoder is not asked."""
-        if not isinstance(batch, Batch) or not (self.config.search or self.config.by_shape):
+        searches = self.config.search or self.config.by_shape
+        if not isinstance(batch, Batch) or not (searches or batch.encoded.has_negations):
             return super().logits(batch, keep)
         ways: dict[tuple[float, int, str, str], list[structures.Group]] = {}
         for group in batch.structured().groups:
             way = self.config.for_shape(group.structure.shape)
+            if group.structure.negations:  # which the encoder cannot read
+                way = replace(way, search=1.0, stored="one")
             if way.search:
                 ways.setdefault((way.search, way.search_beam, way.stored, way.truth), []).append(group)
         searched = sum(group.rows.numel() for groups in ways.values() for group in groups)

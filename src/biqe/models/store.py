@@ -11,18 +11,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
 from biqe.errors import BiqeError, InvalidOption, RunFailed, UnreadableFile
 from biqe.graph.vocabulary import Vocabulary
+from biqe.graph.whole_folder import open_regular, read_json
 from biqe.models import _catalogue
 from biqe.models._contract import QueryModel, SolvesOtherwise
 
@@ -30,6 +33,22 @@ LINKS_FILE = "links.safetensors"
 """What a hybrid knows of links beside its weights; see links/knowledge.py."""
 FORMAT = "biqe-model"
 VERSION = 1
+MAX_VOCABULARY_BYTES = 1 << 34
+MAX_NAMES = 1 << 31
+"""Entities, or relations: ids have 32 bits."""
+_ENTRIES: dict[str, type] = {
+    "model": str,
+    "config": dict,
+    "entities": int,
+    "relations": int,
+    "vocabulary_fingerprint": str,
+    "graph_fingerprint": str,
+    "trained": dict,
+}
+"""Entries of a manifest, and their types."""
+_FLOATS = ("F16", "BF16", "F32", "F64")
+_TRAIN = "copy the model again from where it came from, or train it anew"
+_WORDS = {str: "a text", dict: "an object", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 @dataclass(frozen=True)
@@ -44,8 +63,8 @@ class LoadedModel:
 def is_model_folder(folder: str | os.PathLike[str]) -> bool:
     """Whether ``folder`` says of itself that it is a model folder."""
     try:
-        return json.loads((Path(folder) / "manifest.json").read_text()).get("format") == FORMAT
-    except (OSError, ValueError, AttributeError):
+        return read_json(Path(folder) / "manifest.json").get("format") == FORMAT  # type: ignore[no-any-return]
+    except (OSError, UnreadableFile, AttributeError):
         return False
 
 
@@ -108,13 +127,18 @@ def load(folder: str | os.PathLike[str]) -> LoadedModel:
     """The model in ``folder``, in evaluation mode."""
     folder = Path(folder)
     manifest = read_manifest(folder)
+    path = folder / "weights.safetensors"
+    _check_shapes(folder / "manifest.json", manifest, path)
     vocabulary = _read_vocabulary(folder, manifest)
     # Drawing a million rows that are replaced at once would take most of the time.
     hollow = getattr(_catalogue.class_of(manifest["model"]), "draws_only_weights", False)
     with torch.device("meta") if hollow else nullcontext(), _Undrawn() if hollow else nullcontext():
         model = _catalogue.build(manifest["model"], manifest["config"], manifest["entities"], manifest["relations"])
-    path = folder / "weights.safetensors"
     tensors = read_tensors(path)
+    for name, tensor in tensors.items():
+        # NaN passes through both, and infinity is one of them.
+        if tensor.numel() and not torch.isfinite(torch.stack(torch.aminmax(tensor))).all():
+            raise UnreadableFile(f"{path} is damaged: {name} has a weight that is not a number", hint=_TRAIN)
     try:
         # Weights are not copied: they stay mapped from the file, copy-on-write, so that processes share them.
         weights = {name: tensor.float() for name, tensor in tensors.items()}
@@ -127,6 +151,51 @@ def load(folder: str | os.PathLike[str]) -> LoadedModel:
 
         model.knowledge = knowledge.load(folder)
     return LoadedModel(model, vocabulary, manifest)
+
+
+def _check_shapes(path: Path, manifest: Mapping[str, Any], weights: Path) -> None:
+    """UnreadableFile unless the file of weights holds the tensors of the model that the manifest describes: floats of
+    the same shapes. Only its header is read, and no memory is taken for the model."""
+    shapes, elements = {}, 0
+    try:
+        os.close(open_regular(weights))
+        with safe_open(os.fspath(weights), "pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                part = file.get_slice(name)
+                shapes[name] = tuple(part.get_shape())
+                if part.get_dtype() not in _FLOATS:
+                    raise UnreadableFile(f"{weights} is damaged: {name} is of type {part.get_dtype()}, not float")
+    except (OSError, SafetensorError) as error:
+        raise UnreadableFile(f"{weights} cannot be read: {error}") from error
+
+    def count(module: torch.nn.Module, name: str, parameter: Any) -> None:
+        nonlocal elements
+        elements += 1
+        if elements > 2 * len(shapes) + 100:  # a parameter can have several names, and be replaced
+            raise _TooMany(f"it describes more weights than the {len(shapes):,} of {weights.name}")
+
+    defaults = _catalogue.defaults(manifest["model"])
+    for name, value in manifest["config"].items():
+        kind = type(defaults.get(name, value))
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise UnreadableFile(f"{path} is damaged: {name!r} is {str(value)[:60]!r}, not {_WORDS[kind]}")
+    try:
+        with torch.device("meta"), _Undrawn(), register_module_parameter_registration_hook(count):
+            model = _catalogue.build(manifest["model"], manifest["config"], manifest["entities"], manifest["relations"])
+        wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    except (ValueError, TypeError, RuntimeError, ArithmeticError, MemoryError, _TooMany) as error:
+        raise UnreadableFile(f"{path} is damaged: {str(error)[:200]}", hint=_TRAIN) from error
+    for name in sorted(set(wanted) | set(shapes)):
+        if wanted.get(name) != shapes.get(name):
+            found, needed = (str(some[name]) if name in some else "nothing" for some in (shapes, wanted))
+            raise UnreadableFile(
+                f"{weights} does not hold the weights that {path.name} describes: {name} is {found}, not {needed}",
+                hint="the folder mixes files of two models",
+            )
+
+
+class _TooMany(Exception):
+    """A manifest that describes more weights than there are."""
 
 
 @torch.no_grad()
@@ -169,13 +238,11 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """What a model folder says of itself, checked for format and version."""
     path = Path(folder) / "manifest.json"
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+        manifest = read_json(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise UnreadableFile(
             f"{folder} is not a model folder: it has no manifest.json", hint="a run keeps its best model in RUN/model"
         ) from error
-    except (OSError, ValueError) as error:
-        raise UnreadableFile(f"{path} cannot be read: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UnreadableFile(f"{path} does not describe a biqe model")
     if manifest.get("version") != VERSION:
@@ -183,6 +250,11 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     missing = {"model", "config", "entities", "relations", "vocabulary_fingerprint"} - set(manifest)
     if missing:
         raise UnreadableFile(f"{path} lacks {', '.join(sorted(missing))}")
+    for name, kind in _ENTRIES.items():
+        if type(manifest.get(name, kind())) is not kind:
+            raise UnreadableFile(f"{path} is damaged: {name!r} is {str(manifest[name])[:60]!r}, not {_WORDS[kind]}")
+    if not all(0 <= manifest[name] < MAX_NAMES for name in ("entities", "relations")):
+        raise UnreadableFile(f"{path} is damaged: numbers of entities and relations go from 0 to {MAX_NAMES:,}")
     return manifest
 
 
@@ -200,7 +272,9 @@ def _vocabulary_json(vocabulary: Vocabulary) -> str:
 def _read_vocabulary(folder: Path, manifest: dict[str, Any]) -> Vocabulary:
     path = folder / "vocabulary.json"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path, MAX_VOCABULARY_BYTES)
+        if not all(isinstance(name, str) for kind in ("entities", "relations") for name in data[kind]):
+            raise ValueError("a name is not a text")
         labels = {int(entity): str(label) for entity, label in data["labels"].items()}
         vocabulary = Vocabulary(data["entities"], data["relations"], labels)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -256,6 +330,7 @@ def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[s
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Tensors of a safetensors file."""
     try:
+        os.close(open_regular(path))
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise UnreadableFile(f"{path} cannot be read: {error}") from error

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from biqe.predict.against import Against
     from biqe.predict.evidence import Evidence, IdLink
 
 Entities = NDArray[np.int32]
@@ -40,6 +41,8 @@ class Rows:
     """Of the selected variables; None where no model was asked."""
     evidence: Sequence[Evidence | None] = ()
     """What each row rests on, None for known rows; empty where nobody has asked."""
+    against: Sequence[tuple[Against, ...]] = ()
+    """What counts against each row; empty where the question has no negated part."""
     link_probabilities: Mapping[IdLink, float] = field(default_factory=dict)
     """Of missing links whose two ends are entities."""
     sides: NDArray[np.int64] | None = None
@@ -84,6 +87,7 @@ class Rows:
             known_count=int((chosen < self.known_count).sum()),
             scores=None if self.scores is None else self.scores[chosen],
             evidence=[self.evidence[place] for place in chosen.tolist()] if self.evidence else (),
+            against=[self.against[place] for place in chosen.tolist()] if self.against else (),
             sides=None if self.sides is None else self.sides[chosen],
         )
 

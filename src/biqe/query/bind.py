@@ -19,6 +19,7 @@ from biqe.query.nearest import WORSE, local_part, nearest
 from biqe.query.question import (
     ASK,
     COUNT,
+    Absent,
     Branch,
     Condition,
     Entity,
@@ -108,6 +109,9 @@ def _branch(question: Question, branch: Branch, vocabulary: Vocabulary, limit: i
 
 def _resolved(condition: Condition, vocabulary: Vocabulary) -> Condition:
     """The condition with every entity spelt as the graph spells it; UnknownName for one that it does not have."""
+    if isinstance(condition, Absent):
+        negated_part(condition, vocabulary)
+        return condition
 
     def spelt(operand: Operand) -> Operand:
         term = operand.term if isinstance(operand, NameOf) else operand
@@ -117,6 +121,11 @@ def _resolved(condition: Condition, vocabulary: Vocabulary) -> Condition:
         return NameOf(entity) if isinstance(operand, NameOf) else entity
 
     return map_operands(condition, spelt)
+
+
+def negated_part(condition: Absent, vocabulary: Vocabulary) -> BoundQuery:
+    """The patterns of a condition as a query of their own, whose targets are the variables that they share."""
+    return bind(Query(condition.shared, condition.patterns), vocabulary, closed=not condition.shared)
 
 
 def bind(query: Query, vocabulary: Vocabulary, *, closed: bool = False) -> BoundQuery:

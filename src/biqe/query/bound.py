@@ -39,6 +39,9 @@ class BoundQuery:
     names: tuple[str, ...] = ()
     """Variable name of each node ('' for constants); empty where queries were mined."""
     limit: int | None = None
+    negated: tuple[int, ...] = ()
+    """For each edge its negated part, from 1: there must be no entities for the variables of this part alone with which
+    all its edges hold. 0 for edges that are asked for; empty where there is no negation."""
 
     @property
     def anchors(self) -> tuple[int, ...]:
@@ -127,6 +130,8 @@ class QuerySet:
     """(Q,) index into KINDS."""
     filters: Mapping[str, AnswerSets] = field(default_factory=dict)
     """True values of each target by graph: ``split`` and ``complete``. Empty where none were computed."""
+    negated: NDArray[np.int8] | None = None
+    """(M,) as ``BoundQuery.negated``; None where no query has a negation."""
 
     def __len__(self) -> int:
         return len(self.node_offsets) - 1
@@ -146,9 +151,11 @@ class QuerySet:
     def __getitem__(self, row: int) -> BoundQuery:
         start, stop = self.node_offsets[row], self.node_offsets[row + 1]
         nodes = tuple(self.nodes[start:stop].tolist())
-        edges = self.edges[self.edge_offsets[row] : self.edge_offsets[row + 1]].tolist()
+        own = slice(self.edge_offsets[row], self.edge_offsets[row + 1])
+        edges = self.edges[own].tolist()
         targets = tuple(node for node, value in enumerate(nodes) if value == TARGET)
-        return BoundQuery(nodes, tuple((s, r, o) for s, r, o in edges), targets)
+        negated = () if self.negated is None or not self.negated[own].any() else tuple(self.negated[own].tolist())
+        return BoundQuery(nodes, tuple((s, r, o) for s, r, o in edges), targets, negated=negated)
 
     def __iter__(self) -> Iterator[BoundQuery]:
         return (self[row] for row in range(len(self)))
@@ -168,6 +175,7 @@ class QuerySet:
             edge_offsets.astype(np.int64),
             edges,
             np.full(len(queries), KINDS.index("dag"), np.int8),
+            negated=_negated([query.negated or (0,) * len(query.edges) for query in queries]),
         )
 
     def take(self, rows: NDArray[np.integer]) -> QuerySet:
@@ -185,6 +193,7 @@ class QuerySet:
             edges,
             self.kinds[rows],
             {graph: answers.take(targets) for graph, answers in self.filters.items()},
+            None if self.negated is None else _take_ragged(self.edge_offsets, rows, self.negated)[1],
         )
 
     def with_filters(self, **filters: AnswerSets) -> QuerySet:
@@ -215,7 +224,14 @@ def concatenate(parts: Sequence[QuerySet]) -> QuerySet:
             )
             for graph in sorted(shared)
         },
+        _negated([[0] * len(part.edges) if part.negated is None else part.negated for part in parts]),
     )
+
+
+def _negated(parts: Sequence[Sequence[int] | NDArray[np.int8]]) -> NDArray[np.int8] | None:
+    """Negated parts of the edges of several queries or sets; None where there is no negation."""
+    found = np.concatenate([np.zeros(0, np.int8), *(np.asarray(part, np.int8) for part in parts)])
+    return found if found.any() else None
 
 
 def _join_offsets(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:

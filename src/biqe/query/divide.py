@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from biqe.query.question import Branch, Condition, Expression, Literal, Pattern, Question, Variable, variables
+from biqe.query.question import Absent, Branch, Condition, Expression, Literal, Pattern, Question, Variable, variables
 from biqe.query.subset import OUTSIDE
 
 
@@ -67,11 +67,11 @@ def divided(question: Question, of_literals: Callable[[str], bool]) -> list[Divi
 
 
 def _divided(branch: Branch, of_literals: Callable[[str], bool]) -> Divided:
-    rest = tuple(
-        pattern
-        for pattern in branch.patterns
-        if isinstance(pattern.object, Literal) or (isinstance(pattern.relation, str) and of_literals(pattern.relation))
-    )
+    def is_rest(pattern: Pattern) -> bool:
+        is_of_literals = isinstance(pattern.relation, str) and of_literals(pattern.relation)
+        return isinstance(pattern.object, Literal) or is_of_literals
+
+    rest = tuple(pattern for pattern in branch.patterns if is_rest(pattern))
     links = tuple(pattern for pattern in branch.patterns if pattern not in rest)
     entities = set(_ends(links))
     judged, checks = list[Condition](), list[Condition]()
@@ -79,5 +79,8 @@ def _divided(branch: Branch, of_literals: Callable[[str], bool]) -> Divided:
         is_of_entities = set(variables(condition)) <= entities
         if isinstance(condition, Expression) and is_of_entities and OUTSIDE not in condition.refusal.message:
             raise condition.refusal
-        (judged if is_of_entities and not isinstance(condition, Expression) else checks).append(condition)
+        is_stored = isinstance(condition, Expression) or (
+            isinstance(condition, Absent) and any(is_rest(pattern) for pattern in condition.patterns)
+        )
+        (judged if is_of_entities and not is_stored else checks).append(condition)
     return Divided(Branch(links, tuple(judged)), rest, tuple(checks))

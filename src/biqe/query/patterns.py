@@ -12,9 +12,21 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from biqe.query.conditions import Conditions
-from biqe.query.question import PROBABILITY, Branch, Condition, Entity, Literal, Pattern, Term, Variable, variables
-from biqe.query.scan import QueryNames, Words
-from biqe.query.subset import GROUP, MAX_BRANCHES, MAX_PATTERNS, OUTSIDE, TOP
+from biqe.query.question import (
+    PROBABILITY,
+    Absent,
+    Branch,
+    Condition,
+    Entity,
+    Literal,
+    Pattern,
+    Query,
+    Term,
+    Variable,
+    variables,
+)
+from biqe.query.scan import QueryNames, Word, Words
+from biqe.query.subset import GROUP, MAX_BRANCHES, MAX_PATTERNS, OUTSIDE, PATTERNS, TOP
 
 _RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 _NIL = Entity(f"{_RDF}nil")
@@ -75,21 +87,68 @@ class Patterns:
         words.expect("{", zone)
         found = [Branch()]
         filters: list[Condition] = []
+        absent: list[tuple[Word, tuple[Pattern, ...], set[Variable] | None]] = []
         while not words.accept("}"):
             if words.sees("{"):
                 found = self._union(found)
+            elif words.sees("FILTER") and self._begins_absence():
+                absent.append((*self._absence(), None))
             elif words.sees("FILTER"):
                 filters.append(self.conditions.filter())
+            elif words.sees("MINUS"):
+                # What is taken away is what the patterns before it have in common with it.
+                absent.append((words.word, self._minus(), {v for branch in found for v in branch.variables}))
             elif words.sees("VALUES"):
                 filters += self._values()
             else:
                 # [55] TriplesBlock ::= TriplesSameSubjectPath ( '.' TriplesBlock? )?
                 block = Branch(tuple(self._statement()))
                 found = [branch + block for branch in found]
-                if not words.sees(".", "}", "{", "FILTER", "VALUES"):
+                if not words.sees(".", "}", "{", "FILTER", "VALUES", "MINUS"):
                     raise words.unexpected(GROUP)
             words.accept(".")
+        for word, patterns, before in absent:
+            found = [self._without(branch, word, patterns, before) for branch in found]
         return self._filtered(found, filters)
+
+    # [126] NotExistsFunc ::= 'NOT' 'EXISTS' GroupGraphPattern; as a whole FILTER, in brackets or not
+    def _begins_absence(self) -> bool:
+        _, second, third = self.words.ahead(3)
+        return second.text.upper() == "NOT" or (second.text == "(" and third.text.upper() == "NOT")
+
+    def _absence(self) -> tuple[Word, tuple[Pattern, ...]]:
+        words, first = self.words, self.words.take()
+        bracket = words.accept("(")
+        words.expect("NOT", GROUP)
+        words.expect("EXISTS", GROUP)
+        patterns = self._plain_group("NOT EXISTS")
+        if bracket:
+            words.expect(")", GROUP)
+        return first, patterns
+
+    # [66] MinusGraphPattern ::= 'MINUS' GroupGraphPattern
+    def _minus(self) -> tuple[Pattern, ...]:
+        self.words.take()
+        return self._plain_group("MINUS")
+
+    def _plain_group(self, what: str) -> tuple[Pattern, ...]:
+        word = self.words.word
+        branches = self._group()
+        if len(branches) != 1 or branches[0].filters or not branches[0].patterns:
+            message = f"{what} with anything but triple patterns is {OUTSIDE}"
+            raise self.words.error(word, message, f"write one {what} for each part, with triple patterns alone")
+        return branches[0].patterns
+
+    def _without(
+        self, branch: Branch, word: Word, patterns: tuple[Pattern, ...], before: set[Variable] | None
+    ) -> Branch:
+        own = Query((), patterns).variables
+        shared = tuple(v for v in own if v in branch.variables and (before is None or v in before))
+        if before is not None and not shared:
+            return branch  # MINUS takes nothing away where nothing is shared
+        if not branch.patterns:
+            raise self.words.error(word, "a group of NOT EXISTS or MINUS alone asks for nothing", PATTERNS)
+        return branch + Branch((), (Absent(patterns, shared),))
 
     # [67] GroupOrUnionGraphPattern ::= GroupGraphPattern ( 'UNION' GroupGraphPattern )*
     def _union(self, branches: list[Branch]) -> list[Branch]:

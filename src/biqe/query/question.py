@@ -230,6 +230,19 @@ class Not:
 
 
 @dataclass(frozen=True)
+class Absent:
+    """There are no entities for the variables of these patterns alone with which all of them hold: FILTER NOT EXISTS,
+    or MINUS."""
+
+    patterns: tuple[Pattern, ...]
+    shared: tuple[Variable, ...]
+    """Their variables that the patterns beside them have, too; those of no other name mean the same."""
+
+    def __str__(self) -> str:
+        return f"NOT EXISTS {{ {' . '.join(map(str, self.patterns))} }}"
+
+
+@dataclass(frozen=True)
 class _Joined:
     parts: tuple[Condition, ...]
     sign: ClassVar[str]
@@ -272,7 +285,7 @@ class Among:
     entities: frozenset[int]
 
 
-Condition = Compare | OneOf | Matches | Holds | IsIri | Among | Not | AllOf | AnyOf | Expression
+Condition = Compare | OneOf | Matches | Holds | IsIri | Among | Not | AllOf | AnyOf | Absent | Expression
 
 
 def map_operands(condition: Condition, change: Callable[[Any], Any]) -> Condition:
@@ -283,6 +296,8 @@ def map_operands(condition: Condition, change: Callable[[Any], Any]) -> Conditio
         return replace(condition, parts=tuple(map_operands(part, change) for part in condition.parts))
     if isinstance(condition, Not):
         return Not(map_operands(condition.part, change))
+    if isinstance(condition, Absent):
+        return replace(condition, shared=tuple(map(change, condition.shared)))
     if isinstance(condition, Compare):
         return replace(condition, left=change(condition.left), right=change(condition.right))
     if isinstance(condition, OneOf):

@@ -225,6 +225,10 @@ class Words:
         """The word after the next."""
         return self._words[min(self._at + 1, len(self._words) - 1)]
 
+    def ahead(self, count: int) -> tuple[Word, ...]:
+        """The next words; the last of the text again where there are no more."""
+        return tuple(self._words[min(self._at + step, len(self._words) - 1)] for step in range(count))
+
     def take(self) -> Word:
         """The next word, and go on to the one after it."""
         word = self.word
@@ -300,6 +304,25 @@ def abbreviated(name: str, prefixes: Mapping[str, str]) -> str:
         if name.startswith(namespace) and is_name and "%" not in short and "\\" not in short:
             return short
     return written(name)
+
+
+def name_in(text: str, prefixes: Mapping[str, str]) -> str:
+    """The graph's name for a single name as queries have it; any other text as it stands. Characters after a prefix
+    need no backslashes here: nothing follows that they could be mistaken for.
+
+    >>> [name_in(text, {"": "http://ex.org/"}) for text in (":Bonn", "<http://w.org/#Bonn>", ":Côte_d'Ivoire", "Bonn")]
+    ['http://ex.org/Bonn', 'http://w.org/#Bonn', "http://ex.org/Côte_d'Ivoire", 'Bonn']
+    """
+    try:
+        scanned = scan(text)
+        words = [word for word in scanned.words if word.kind != "end"]
+        if len(words) == 1 and words[0].kind in ("name", "iri"):
+            return QueryNames(prefixes, scanned).name(words[0])
+    except SparqlSyntax:
+        pass
+    prefix, colon, local = text.partition(":")
+    namespace = prefixes.get(prefix, "" if prefix == "" else None)
+    return text if not colon or namespace is None else namespace * is_absolute(namespace) + local
 
 
 class QueryNames:

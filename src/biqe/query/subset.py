@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from biqe.query.scan import Word, Words
 
 SUPPORTED = (
-    "supported are SELECT, ASK, COUNT, triple patterns, FILTER, VALUES, UNION, ORDER BY, LIMIT and OFFSET; "
+    "supported are SELECT, ASK, COUNT, triple patterns, FILTER, VALUES, UNION, MINUS, ORDER BY, LIMIT and OFFSET; "
     "--mode known takes all of SPARQL 1.1; see docs/concepts/sparql.md"
 )
 OUTSIDE = "outside the supported subset"
@@ -36,14 +36,13 @@ TOP, GROUP, EXPRESSION, VALUES, HEAD, ORDER = "top", "group", "expression", "val
 FUNCTIONS = "regex, contains, strstarts, strends, str and isIRI"
 _TOP_WORDS = frozenset("SELECT DISTINCT WHERE ASK LIMIT OFFSET PREFIX BASE ORDER BY ASC DESC VALUES".split())
 _WORDS = _TOP_WORDS.union(
-    "FILTER UNION REGEX STR CONTAINS STRSTARTS STRENDS ISIRI ISURI IN NOT UNDEF COUNT DISTINCT AS".split()
+    "FILTER UNION MINUS EXISTS REGEX STR CONTAINS STRSTARTS STRENDS ISIRI ISURI IN NOT UNDEF COUNT DISTINCT AS".split()
 )
 """Keywords of the subset."""
 
 _REFUSED = {
     "OPTIONAL": "ask two queries, with and without the optional patterns",
-    "MINUS": "absence is not predicted; drop it",
-    "EXISTS": "write the patterns beside the others; absence is not predicted",
+    "EXISTS": "write the patterns beside the others; NOT EXISTS stands as a FILTER of its own",
     "BIND": "use the value where the variable stands",
     "GRAPH": "a graph here is one set of triples; drop it",
     "SERVICE": "only this graph is asked; drop it",
@@ -125,7 +124,7 @@ def _keyword(words: Words, zone: str) -> SparqlSyntax | None:
     if upper in ("TRUE", "FALSE"):
         return _literal(words, zone)
     if upper == "NOT" and words.following.text.upper() == "EXISTS":
-        return words.outside(word, "NOT EXISTS", _REFUSED["MINUS"])
+        return words.outside(word, "NOT EXISTS within a condition", _REFUSED["EXISTS"])
     if upper == "SELECT" and zone != TOP:
         return words.outside(word, "a SELECT within braces", "write its patterns in the outer query")
     if upper == "DISTINCT" and zone != TOP:

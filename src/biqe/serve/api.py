@@ -18,9 +18,10 @@ from biqe.errors import RequestRefused, UnreadableFile
 from biqe.graph.whole_folder import MANIFEST, MAX_MANIFEST_BYTES, read_regular
 from biqe.knowledge_base.locate import LINK_PROBABILITIES
 from biqe.query.scan import scan
-from biqe.serve import federate, page_metadata, query_checks, requests, schemas, views
+from biqe.serve import entity_card, example_questions, federate, page_metadata, query_checks, requests, schemas, views
 from biqe.serve.live.changes import Receipt
 from biqe.serve.live.upload import MEDIA_TYPES, UPLOADED, Upload
+from biqe.serve.review import Review
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,24 +45,33 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
     limits, kb = config.limits, engine.kb
     examples: dict[int | str | None, list[schemas.Example]] = {}  # of the version of the graph that was asked for last
 
+    prefixes = kb.prefixes or {"": ""}
+    review = Review(engine, prefixes)
+
+    def is_writable() -> bool:
+        return engine.live is not None and not config.read_only
+
     # Called in threads, because ``engine.graph`` may read files.
 
     def vocabulary() -> Vocabulary:
         return engine.graph[0].vocabulary
 
-    def completed(text: str, kind: str, limit: int, after: str) -> list[schemas.Completion]:
+    def completed(text: str, kind: str, limit: int, after: str, before: str) -> list[schemas.Completion]:
         graph, used, _ = engine.graph
-        return page_metadata.completions(text, kind, limit, kb.prefixes, graph, used, after)
+        return page_metadata.completions(text, kind, limit, prefixes, graph, used, after, before)
 
     def described() -> schemas.GraphOut:
         graph, used, version = engine.graph
-        is_live = version is not None and not config.read_only
         if version not in examples:
             examples.clear()
-            examples[version] = page_metadata.examples(graph, kb.prefixes, engine.links)
+            examples[version] = example_questions.examples(graph, prefixes, engine.links)
         return page_metadata.graph_metadata(
-            graph, kb.name, kb.prefixes, version, is_live, used, examples.get(version, [])
+            graph, kb.name, prefixes, version, is_writable(), used, examples.get(version, [])
         )
+
+    def shown(found: Any, question: schemas.AskIn) -> schemas.AskOut:
+        page = question.limit, question.offset, limits.rows
+        return views.answer(found, vocabulary(), *page, facts=question.facts)
 
     def options(question: schemas.QuestionIn) -> dict[str, Any]:
         query_checks.refuse_oversized(question.query, limits)
@@ -103,7 +113,7 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
                 query_checks.refuse_long_question(question.query)
             found = await engine.ask(question.query, **wanted)
         note(request, question, len(found))
-        return await engine.run(lambda: views.answer(found, vocabulary(), question.limit, question.offset, limits.rows))
+        return await engine.run(lambda: shown(found, question))
 
     @api.post("/explain", operation_id="explain", responses=_BODY_ERRORS)
     async def explain(question: schemas.ExplainIn, request: Request) -> schemas.ExplainOut:
@@ -141,17 +151,41 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
         text: Annotated[str, Query(max_length=500, description="The word so far, with its prefix.")] = "",
         kind: Annotated[Literal["entity", "relation", "prefix"], Query(description="Kind of the word.")] = "entity",
         limit: Annotated[int, Query(ge=1, le=200)] = 20,
-        after: Annotated[
-            str, Query(max_length=500, description="The relation before the word: what it leads to comes first.")
-        ] = "",
+        after: Annotated[str, Query(max_length=500, description="The relation, or the subject, that it follows.")] = "",
+        before: Annotated[str, Query(max_length=500, description="The relation that follows it.")] = "",
     ) -> list[schemas.Completion]:
-        """Completions of a word with names and labels of this graph."""
-        return await engine.run(completed, text, kind, limit, after)
+        """Completions of a word with names and labels of this graph; those that fit its neighbours come first."""
+        return await engine.run(completed, text, kind, limit, after, before)
 
     @api.get("/graph", operation_id="graph")
     async def graph() -> schemas.GraphOut:
         """Counts, relations and prefixes of the graph, and example queries."""
         return await engine.run(described)
+
+    @api.get("/entity", operation_id="entity")
+    async def entity(
+        name: Annotated[str, Query(min_length=1, max_length=2_000, description="Name in the graph, or label.")],
+        relation: Annotated[str | None, Query(max_length=2_000, description="Only facts with this relation.")] = None,
+        limit: Annotated[int | None, Query(ge=1, le=1_000, description="Facts of each relation; 12.")] = None,
+    ) -> schemas.EntityOut:
+        """An entity: its classes, its facts by relation, and questions about it."""
+        return await engine.run(lambda: entity_card.card(engine.graph[0], name, prefixes, relation, limit))
+
+    @api.get("/suggest", operation_id="suggest")
+    async def suggest(
+        relation: Annotated[str | None, Query(max_length=2_000, description="Only links with this relation.")] = None,
+        entity: Annotated[str | None, Query(max_length=2_000, description="Only links of this entity.")] = None,
+        top: Annotated[int, Query(ge=1, le=200, description="Number of links.")] = 20,
+        skip: Annotated[int, Query(ge=0, le=10_000, description="Number of links before these.")] = 0,
+    ) -> schemas.SuggestOut:
+        """The likeliest missing links, with the reason that speaks most for each; rejected ones are left out."""
+        return await engine.run(review.suggest, relation, entity, top, skip, is_writable())
+
+    @api.post("/review", operation_id="review", responses=_BODY_ERRORS)
+    async def decide(verdict: schemas.ReviewIn, request: Request) -> schemas.ReviewOut:
+        """Accept a suggested link into the graph, reject it, or undo that."""
+        protocol.refuse_changes(request)
+        return await review.decide(verdict)
 
     @api.get("/models", operation_id="models")
     async def models() -> list[schemas.ModelOut]:

@@ -92,9 +92,11 @@ def _add_monitoring(app: FastAPI, engine: Engine, metrics: Metrics) -> None:
 
     @app.api_route("/ready", methods=["GET", "HEAD"], include_in_schema=False)
     async def ready() -> dict[str, str]:
-        """The model is loaded and requests are accepted; otherwise 503."""
+        """The model is loaded and requests of every kind are answered; otherwise 503."""
         if not app.state.ready or engine.stats["stopping"]:
             raise RequestRefused("not ready: the server is starting or stopping", status=503)
+        if engine.is_stuck:
+            raise RequestRefused("not ready: requests hang in this worker, which is being replaced", status=503)
         return {"status": "ready"}
 
     @app.get("/metrics", include_in_schema=False)

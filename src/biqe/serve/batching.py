@@ -4,8 +4,9 @@ A question puts its queries into a queue and waits. The model's thread takes wha
 length into calls, and returns to each question its own scores. It never waits for a batch to fill: while one call
 runs, the next batch gathers.
 
-Each call takes a few queries of every question in turn, so that a question with a thousand queries does not delay the
-others. Questions whose client has gone, or whose time is up, are removed between calls.
+Each call takes a few queries of every question in turn, and one question of every client before the second of any. So
+neither a question with a thousand queries nor a client with many questions delays the others. Questions whose client
+has gone, or whose time is up, are removed between calls.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from biqe.errors import Busy
 from biqe.query.bound import QuerySet, concatenate
 from biqe.serve.gil_scheduler import GilScheduler, Ticket
+from biqe.serve.lanes import Deadline, in_turns
 
 if TYPE_CHECKING:
     import torch
@@ -44,16 +46,15 @@ SCORES_AT_ONCE = 8_000_000
 """Scores that one question may hold at a time (32 MB); it asks for more in several steps."""
 
 Scores = NDArray[np.float32]
-Check = Callable[[], None]
 
 
 class QueuedQueries:
     """Queries of one question that wait for the model."""
 
-    def __init__(self, model: QueryModel, queries: QuerySet, check: Check | None, ticket: Ticket) -> None:
+    def __init__(self, model: QueryModel, queries: QuerySet, deadline: Deadline | None, ticket: Ticket) -> None:
         self.model = model
         self.queries = queries
-        self.check = check
+        self.deadline = deadline
         self.rows = queries.target_offsets
         """(Q+1,) bounds of each query's rows in ``scores``."""
         self.scores: Scores = np.empty((int(self.rows[-1]), model.entity_count), np.float32)  # (V, E)
@@ -74,9 +75,9 @@ class QueuedQueries:
 
     def check_deadline(self) -> None:
         """Note the error if the question has to stop."""
-        if self.check is not None and self.error is None:
+        if self.deadline is not None and self.error is None:
             try:
-                self.check()
+                self.deadline.check()
             except Exception as error:
                 self.error = error
 
@@ -110,9 +111,9 @@ class ModelQueue:
         self._thread = threading.Thread(target=self._run, name="biqe-model", daemon=True)
         self._thread.start()
 
-    def scores(self, model: QueryModel, queries: QuerySet, check: Check | None = None) -> Scores:
+    def scores(self, model: QueryModel, queries: QuerySet, deadline: Deadline | None = None) -> Scores:
         """(V, E) scores of the model. The calling thread gives its turn up while it waits."""
-        job = QueuedQueries(model, queries, check, self._scheduler.next_ticket())
+        job = QueuedQueries(model, queries, deadline, self._scheduler.next_ticket())
         if job.left == 0:
             return job.scores
         with self._changed:
@@ -175,6 +176,7 @@ class ModelQueue:
             return []
         model = waiting[0].model
         alike = [job for job in waiting if job.model is model] if self._batching else waiting[:1]
+        alike = in_turns(alike, lambda job: job.deadline and job.deadline.client)
         taken = shares(alike, max(1, min(QUERIES, SCORES // model.entity_count)))
         try:
             self._answer(model, taken)
@@ -246,10 +248,10 @@ class SharedModel:
 
     scores_at_once = SCORES_AT_ONCE
 
-    def __init__(self, model: QueryModel, queue: ModelQueue, check: Callable[[], Check | None]) -> None:
+    def __init__(self, model: QueryModel, queue: ModelQueue, deadline: Callable[[], Deadline | None]) -> None:
         self.model = model
         self._queue = queue
-        self._check = check
+        self._deadline = deadline
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.model, name)
@@ -257,7 +259,7 @@ class SharedModel:
     def solving(self, **options: Any) -> SharedModel:
         """The model with other options, through the same queue."""
         found = cast("SolvesOtherwise", self.model).solving(**options)
-        return self if found is self.model else SharedModel(found, self._queue, self._check)
+        return self if found is self.model else SharedModel(found, self._queue, self._deadline)
 
     def encoder(self, queries: QuerySet) -> QuerySet:
         """The queries unchanged: the model's thread encodes a whole batch at once."""
@@ -267,4 +269,4 @@ class SharedModel:
         """(V, E) log-probabilities of the model."""
         import torch
 
-        return torch.from_numpy(self._queue.scores(self.model, batch, self._check()))
+        return torch.from_numpy(self._queue.scores(self.model, batch, self._deadline()))

@@ -46,12 +46,14 @@ class Limits:
 class EngineConfig:
     """How much is answered at a time, and for how long."""
 
-    threads: int = 12
-    """Questions with predictions that run at a time."""
+    threads: int = 16
+    """Questions with predictions that run at a time. Here and below, one client has three quarters of them at most."""
     exact_threads: int = 4
-    """Questions without predictions that run at a time."""
+    """Questions without predictions that run at a time, for a fraction of a second each."""
+    long_threads: int = 4
+    """Those of them that need longer, and run at a time."""
     queue: int = 128
-    """Questions of each kind that may wait; further ones are refused at once."""
+    """Questions of each kind that may wait; further ones are refused at once, of the client that has most."""
     seconds: float = 30.0
     """Time limit of one request, its waiting included."""
     stop_seconds: float = 20.0
@@ -62,7 +64,7 @@ class EngineConfig:
     """Whether questions that arrive together share calls of the model."""
 
     def __post_init__(self) -> None:
-        for name in ("threads", "exact_threads", "memory"):
+        for name in ("threads", "exact_threads", "long_threads", "memory"):
             if getattr(self, name) < 1:
                 raise InvalidOption(f"{name!r} must be at least 1. Got {getattr(self, name)}")
         if self.queue < 0:
@@ -85,12 +87,14 @@ class ServeConfig:
     token_file: Path | None = None
     """File with lines ``read TOKEN`` and ``write TOKEN``; None lets everyone read and write."""
     open_to_all: bool = False
-    """Listen beyond loopback without tokens. Everyone who reaches the port may then read, and write unless
-    ``read_only``."""
+    """Listen beyond loopback, or answer to other names than loopback's behind a proxy, without tokens. Everyone who
+    reaches the server may then read, and write unless ``read_only``."""
     read_only: bool = False
     """Refuse every change of the graph."""
     cors: tuple[str, ...] = ()
     """Origins of other sites whose pages may send requests, such as https://example.org; ``*`` for all."""
+    proxies: tuple[str, ...] = ()
+    """Addresses or networks of reverse proxies. From these, X-Forwarded-For and X-Forwarded-Proto are believed."""
     mode: str = "known"
     """Rows that /sparql returns if the client does not choose: with known it is a plain SPARQL 1.1 endpoint."""
     limits: Limits = field(default_factory=Limits)
@@ -108,11 +112,26 @@ class ServeConfig:
         for origin in self.cors:
             if origin != "*" and ("://" not in origin or origin.count("/") > 2):
                 raise InvalidOption(f"'cors' must be origins such as https://example.org, or *. Got {origin!r}")
+        for proxy in self.proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError:
+                raise InvalidOption(
+                    f"'proxy' must be an address or a network such as 127.0.0.1 or 10.0.0.0/8. Got {proxy!r}"
+                ) from None
         if not self.is_loopback and self.token_file is None and not self.open_to_all:
             raise InvalidOption(
                 f"listening on {self.host} lets other machines ask, so it needs tokens",
                 hint="give --token-file FILE with lines 'read TOKEN' and 'write TOKEN', or --open-to-all to go without",
             )
+
+    def is_proxy(self, address: str) -> bool:
+        """Whether this is the address of one of the proxies."""
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(found in ipaddress.ip_network(proxy) for proxy in self.proxies)
 
     @property
     def is_loopback(self) -> bool:

@@ -3,13 +3,16 @@
 The web side is asynchronous and must never block; answering blocks. The engine stands between: it takes questions from
 coroutines and answers them in threads.
 
+    light lane       what takes milliseconds: completions, the graph's counts, parsing
+    exact lane       known answers and uploads, for a short time each
+    long lane        those that need longer, in the background
     predicted lane   questions that need a model; their model calls are made together (batching)
-    exact lane       known answers, and everything else that blocks
-    writes lane      updates, one at a time
+    writes lane      updates, one at a time (updates)
     exact store      all of SPARQL 1.1, and files that are uploaded, in processes that can be killed (exact_process)
 
-The threads take turns (gil_scheduler). Each question has a deadline. When it has passed, or the caller has gone, a
-waiting question never begins, a running one stops at its next check point, and a query of the exact store is killed.
+In each lane clients take turns (lanes), and so do the threads that compute (gil_scheduler). Each question has a
+deadline. When it has passed, or the caller has gone, a waiting question never begins, a running one stops at its next
+check point, and a query of the exact store is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from biqe.errors import BiqeError, Busy, InvalidOption
+from biqe.errors import BiqeError, Busy, InvalidOption, TookTooLong
 from biqe.exact.store import ExactStore, Solutions
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.knowledge_base import KnowledgeBase
@@ -31,8 +34,9 @@ from biqe.serve.batching import ModelQueue, SharedModel
 from biqe.serve.config import EngineConfig
 from biqe.serve.exact_process import ExactClient, ExactService, service_of
 from biqe.serve.gil_scheduler import GilScheduler
-from biqe.serve.lanes import Deadline, Lane
+from biqe.serve.lanes import Deadline, Lane, NeedsLonger
 from biqe.serve.live.upload import Upload, UploadedStatements
+from biqe.serve.updates import Evaluated, apply, evaluate
 from biqe.serve.workers import warm
 
 if TYPE_CHECKING:
@@ -41,11 +45,18 @@ if TYPE_CHECKING:
     from biqe.explain import Explanation
     from biqe.links.probability import LinkProbability
     from biqe.predict.predictor import Predictor
-    from biqe.serve.live.changes import Changes, Receipt
+    from biqe.serve.live.changes import Receipt
     from biqe.serve.live.live_graph import LiveGraph
     from biqe.serve.live.versions import Used, View
 
 Result = TypeVar("Result")
+
+SHORT = 0.25
+"""Seconds that a known answer has before it waits for a place in the long lane."""
+SHORT_WRITE = 0.25
+"""Seconds that the WHERE part of an update may hold up other updates."""
+WRITE_GRACE = 60.0
+"""Seconds beyond its time limit after which an update counts as stuck: it may have a large graph to write anew."""
 
 
 class _CurrentDeadline(threading.local):
@@ -123,8 +134,10 @@ class Engine:
         self._models = ModelQueue(self._scheduler, batching=self.config.batching)
         self._predicted = Lane("predicted", self.config.threads, self.config.queue)
         self._exact = Lane("exact", self.config.exact_threads, self.config.queue)
-        self._writes = Lane("writes", 1, self.config.queue)
-        self._lanes = (self._writes, self._predicted, self._exact)
+        self._long = Lane("long", self.config.long_threads, self.config.queue)
+        self._light = Lane("light", 4, self.config.queue)
+        self._writes = Lane("writes", 1, self.config.queue, grace=WRITE_GRACE)
+        self._lanes = (self._writes, self._predicted, self._exact, self._long, self._light)
         self._service = None if exact is not None else service_of(kb, live, self.config.memory)
         self._client = ExactClient(exact or cast(ExactService, self._service).address)
         self._stopping = False
@@ -160,15 +173,15 @@ class Engine:
     async def ask(self, text: str, *, seconds: float | None = None, **options: Any) -> Answers | TermTable:
         """As ``KnowledgeBase.ask``; in at most ``seconds``, and never longer than the configuration says."""
         predicts = options.get("mode", "both") != "known" and self.kb.model_folder is not None
-        lane = self._predicted if predicts else self._exact
-        return await self._do(lane, lambda: self.current.ask(text, **options), seconds)
+        work = self._in_turn(lambda: self.current.ask(text, **options))
+        return await (self._do(self._predicted, work, seconds) if predicts else self._short_first(work, seconds))
 
     async def exact(self, text: str, *, seconds: float | None = None, **options: Any) -> Any:
         """All of SPARQL 1.1 over the known triples: rows, triples as rows, or a truth value. With
         ``written=(form, extra columns)``, the same as a Document."""
         # Another process does the work, so this thread needs no turn.
         work = partial(self._ask_process, text, **{"prefixes": self.kb.prefixes, **options})
-        return await self._run(self._exact, work, seconds)
+        return await self._short_first(work, seconds)
 
     async def explain(
         self,
@@ -190,7 +203,7 @@ class Engine:
             assert kb.plain is not None
             return kb.plain.explain(answers[row], views=views)  # type: ignore[arg-type]
 
-        return await self._do(self._predicted, explained, seconds)
+        return await self._do(self._predicted, self._in_turn(explained), seconds)
 
     @property
     def links(self) -> LinkProbability | None:
@@ -205,31 +218,46 @@ class Engine:
             return None  # whoever asks the model is told what is wrong with it
 
     async def run(self, function: Callable[..., Result], *args: Any, seconds: float | None = None) -> Result:
-        """Any other blocking work."""
-        return await self._do(self._exact, lambda: function(*args), seconds)
+        """Any other blocking work, which takes little time."""
+        return await self._do(self._light, self._in_turn(lambda: function(*args)), seconds)
 
     async def update(self, change: str | Upload, *, seconds: float | None = None) -> Receipt:
         """Change the live graph; returns the receipt once the change is on disk."""
         live = self.live
         if live is None:
             raise InvalidOption("this server does not take changes", hint="it serves a graph that stays as it is")
-        stops = time.monotonic() + (self.config.seconds if seconds is None else seconds)
+        stops = time.monotonic() + self._limit(seconds)
         ready: str | UploadedStatements
         if isinstance(change, Upload):
             # Read beside other writes, where it can be killed.
-            ready = await self._run(self._exact, partial(self._ask_process, change), seconds)
+            ready = await self._short_first(partial(self._ask_process, change), seconds)
         else:
             ready = change
+        evaluated = Evaluated()
 
         def write(deadline: Deadline) -> Receipt:
-            def ask(steps: Sequence[Changes], text: str) -> list[Any]:
-                return self._ask_process(text, deadline, after=steps)
+            return apply(live, ready, evaluated, lambda steps, text: self._ask_process(text, deadline, after=steps))
 
-            return live.apply(ready, ask=ask)
+        def look(deadline: Deadline) -> Evaluated:
+            assert isinstance(ready, str)
+            return evaluate(live, ready, lambda steps, text: self._ask_process(text, deadline, after=steps))
 
-        # A write that has begun runs to its end, even if its caller goes away. Its WHERE part is evaluated in a process
-        # that can be killed, because no other write can run meanwhile.
-        return await self._run(self._writes, write, max(stops - time.monotonic(), 0.001), checked=False)
+        while True:
+            # A write that has begun runs to its end, even if its caller goes away.
+            deadline = self._deadline(stops - time.monotonic(), short=SHORT_WRITE)
+            try:
+                return await self._writes.do(write, deadline, checked=False)
+            except NeedsLonger:
+                pass  # its WHERE part is evaluated while others write, and then the update is tried again
+            finally:
+                deadline.cancel()
+            if evaluated.version >= 0 and stops - time.monotonic() < SHORT_WRITE:
+                raise TookTooLong(
+                    "the graph changed each time before the WHERE part of this update was evaluated",
+                    hint="make the WHERE part cheaper, or send the update while fewer others write",
+                )
+            deadline = self._deadline(stops - time.monotonic(), is_background=True)
+            evaluated = await self._long.do(look, deadline)
 
     @property
     def current(self) -> ServedKnowledgeBase:
@@ -260,7 +288,7 @@ class Engine:
             "stopping": self._stopping,
             "queue": self.config.queue,
             "waiting": sum(lane.waiting for lane in self._lanes),
-            "running": sum(lane.size - lane.waiting for lane in self._lanes),
+            "running": sum(lane.running for lane in self._lanes),
             "stuck": sum(lane.stuck for lane in self._lanes),
             "batching": self.config.batching,
             "model_waiting": models.length,
@@ -272,34 +300,65 @@ class Engine:
             "killed_queries": self._client.killed,
         }
         for lane in self._lanes:
-            found |= {f"{lane.name}_waiting": lane.waiting, f"{lane.name}_done": lane.done}
+            found |= {
+                f"{lane.name}_waiting": lane.waiting,
+                f"{lane.name}_running": lane.running,
+                f"{lane.name}_done": lane.done,
+            }
         return found
 
     @property
     def is_stuck(self) -> bool:
-        """Whether half the threads of a lane are lost to work that does not stop: the process has to be replaced."""
-        return any(2 * lane.stuck >= lane.threads for lane in (self._predicted, self._exact))
+        """Whether half the places of a lane are lost to work that does not stop: the process has to be replaced."""
+        return any(lane.is_stuck for lane in self._lanes)
 
-    async def _do(self, lane: Lane, work: Callable[[], Result], seconds: float | None) -> Result:
-        """Run ``work`` in a thread of the lane, in turn with the other threads."""
+    def _in_turn(self, work: Callable[[], Result]) -> Callable[[Deadline], Result]:
+        """The same work, in turn with other threads."""
 
         def turn(deadline: Deadline) -> Result:
             self._here.deadline = deadline
             try:
                 with self._scheduler.running(deadline.check):
+                    deadline.begin()
+                    deadline.between = self._scheduler.share
                     return work()
             finally:
                 self._here.deadline = None
 
-        return await self._run(lane, turn, seconds)
+        return turn
 
-    async def _run(
-        self, lane: Lane, work: Callable[[Deadline], Result], seconds: float | None, *, checked: bool = True
-    ) -> Result:
+    async def _do(self, lane: Lane, work: Callable[[Deadline], Result], seconds: float | None) -> Result:
+        """Run ``work`` in a thread of the lane."""
+        return await lane.do(work, self._deadline(self._limit(seconds)))
+
+    async def _short_first(self, work: Callable[[Deadline], Result], seconds: float | None) -> Result:
+        """Run ``work`` for a short time; if it is not done then, once more, in the long lane. A process that works for
+        it goes on if the long lane has room."""
+        first = self._deadline(self._limit(seconds), short=SHORT)
+        try:
+            return await self._exact.do(work, first)
+        except NeedsLonger:
+            second = self._deadline(first.left, is_background=True)
+            second.seconds, second.stops = first.seconds, first.stops
+            kept = first.take_kept()
+            if kept is not None and self._long.has_room(second.client):
+                second.keep(kept)
+            elif kept is not None:
+                kept.drop()
+        finally:
+            first.cancel()
+        try:
+            return await self._long.do(work, second)
+        finally:
+            second.cancel()
+
+    def _limit(self, seconds: float | None) -> float:
+        return self.config.seconds if seconds is None else min(seconds, self.config.seconds)
+
+    def _deadline(self, seconds: float, **options: Any) -> Deadline:
         if self._stopping:
             raise Busy("the server is stopping", hint="try again in a moment", retry_after=5)
-        limit = self.config.seconds
-        return await lane.do(work, limit if seconds is None else min(seconds, limit), checked=checked)
+        return Deadline(max(seconds, 0.001), **options)
 
     def query(self, text: str, **options: Any) -> Solutions | bool:
         """As ``ExactStore.query``, from a thread of the engine."""
@@ -312,13 +371,11 @@ class Engine:
         """Ask a process of the exact store."""
         if self._service is not None:
             self._service.start()  # returns at once if it runs
+        deadline.begin()
         return self._client.ask(asked, deadline, **options)
 
     def shared(self, predictor: Predictor) -> Predictor:
         """The predictor with its model behind the queue."""
         from biqe.predict.predictor import Predictor
 
-        def check() -> Callable[[], None] | None:
-            return None if self._here.deadline is None else self._here.deadline.check
-
-        return Predictor(cast(Any, SharedModel(predictor.model, self._models, check)))
+        return Predictor(cast(Any, SharedModel(predictor.model, self._models, lambda: self._here.deadline)))

@@ -25,6 +25,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.whole_folder import temporary_folder
 from biqe.serve.exact_messages import read_answer, read_question, write_answer, write_error, write_fault, write_question
-from biqe.serve.lanes import Deadline
+from biqe.serve.lanes import Deadline, Kept, NeedsLonger
 from biqe.serve.live.upload import Upload
 from biqe.serve.results import Document, table_of
 
@@ -57,7 +58,8 @@ POLL = 0.05
 """Seconds between checks whether the caller is still there."""
 IDLE = 3.0
 """Seconds after which an unused child is closed, to free the memory that it copied."""
-
+BACKGROUND = 15
+"""Niceness of children that work in the background."""
 
 GRAPH, LIVE = "graph", "live"
 """Kinds of folders that a service can serve."""
@@ -69,7 +71,7 @@ class LiveStore:
     def __init__(self, folder: Path) -> None:
         from biqe.serve.live.live_graph import LiveGraph
 
-        self._live = LiveGraph(folder, read_only=True)
+        self._live = LiveGraph(folder)
 
     def query(self, text: str, *, after: Sequence[Changes] | None = None, **options: Any) -> Any:
         """As ``ExactStore.query``; with ``after``, the triples that a CONSTRUCT would find after those changes."""
@@ -169,9 +171,17 @@ class ExactClient:
         """What the store's ``query``, or ``Upload.read``, returns or raises.
 
         With ``written=(form, extra columns)`` the child also writes the result as a Document, so that a long one delays
-        nobody here.
+        nobody here. If the short time of the deadline ends, the child works on and is kept for a second attempt.
         """
-        child = self._child(asked, deadline, options)
+        kept = deadline.take_kept()
+        if kept is not None and kept.question == (asked, options):
+            child = kept.child
+        else:
+            if kept is not None:
+                kept.drop()
+            child = self._child(asked, deadline, options)
+        if deadline.is_background:
+            child.yield_processor()
         connection = child.connection
         try:
             while not connection.poll(POLL):
@@ -189,11 +199,14 @@ class ExactClient:
                 hint=f"ask for less at a time: {hint}",
                 status=413,
             ) from error
+        except NeedsLonger:
+            deadline.keep(Kept((asked, options), child, partial(self._kill, child)))
+            raise
         except BaseException:
             self._kill(child)
             raise
         child.answered += 1
-        if child.answered < QUERIES:
+        if child.answered < QUERIES and not child.is_slow:
             child.since = time.monotonic()
             with self._lock:
                 self._idle.append(child)
@@ -232,7 +245,8 @@ class ExactClient:
                 child.close()
         try:
             connection: Connection = Client(self._address, "AF_UNIX")  # type: ignore[assignment]
-            child = Child(connection, os.pidfd_open(int(connection.recv_bytes())))
+            number = int(connection.recv_bytes())
+            child = Child(connection, number, os.pidfd_open(number))
             connection.send_bytes(question)
         except (OSError, EOFError) as error:
             raise Busy("the exact store is being restarted", hint="try again in a moment") from error
@@ -250,12 +264,23 @@ class Child:
     """A connection to a child process."""
 
     connection: Connection
+    number: int
+    """Process id."""
     process: int
     """File descriptor of the process (pidfd); its process id could belong to another process by the time of a kill."""
     answered: int = 0
     """Number of queries so far."""
     since: float = 0.0
     """When the last of them was answered."""
+    is_slow: bool = False
+    """Whether it leaves the processor to others."""
+
+    def yield_processor(self) -> None:
+        """From now on, run while nothing else wants the processor. This cannot be taken back."""
+        if not self.is_slow:
+            self.is_slow = True
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.setpriority(os.PRIO_PROCESS, self.number, BACKGROUND)
 
     def close(self) -> None:
         """Close the connection; the child then ends by itself."""

@@ -2,10 +2,12 @@
 
 Python runs one thread at a time. Left alone, computing threads exchange the GIL every few milliseconds, and a model
 call, which releases it at each of its hundred steps, waits for it a hundred times. Here a thread runs until it waits
-for something; the thread whose work began first is next. The thread that calls the model goes last: by then every
-question that could go on has reached its own next model call, so that one call serves them all.
+for something. The next one is the thread whose work began first; but work that has already run for long comes after
+work that has not. The thread that calls the model goes last: by then every question that could go on has reached its
+own next model call, so that one call serves them all.
 
-No thread runs exclusively for longer than the lease; then the next one starts beside it.
+No thread runs exclusively for longer than the lease: at its next check point (``share``) it gives its turn to whoever
+waits, and until then the next one runs beside it.
 """
 
 from __future__ import annotations
@@ -18,14 +20,19 @@ from contextlib import contextmanager
 
 LEASE = 0.02
 """Maximum seconds that a thread runs exclusively."""
+LONG = 0.16
+"""Seconds of running after which work comes behind work that has run for less; so again after twice that, and so on."""
 
 
 class Ticket:
     """A place in the queue of threads that want to run."""
 
-    def __init__(self, since: float | None = None) -> None:
+    def __init__(self, since: float | None = None, spent: float = 0.0) -> None:
         self.since = time.monotonic() if since is None else since
         """When the work of this thread began."""
+        self.spent = spent
+        """Seconds for which it has run."""
+        self.order = (int(spent / LONG).bit_length(), self.since)
         self._granted = threading.Lock()
         self._granted.acquire()
 
@@ -36,6 +43,17 @@ class Ticket:
         return self._granted.acquire(timeout=seconds)
 
 
+class _CurrentWork(threading.local):
+    """What the current thread works on."""
+
+    since: float | None = None
+    """When it began; None if the thread works on nothing."""
+    spent = 0.0
+    """Seconds for which it has run, without the present turn."""
+    turn: float | None = None
+    """When the present turn began; None outside of a turn."""
+
+
 class GilScheduler:
     """Decides which thread runs."""
 
@@ -43,8 +61,8 @@ class GilScheduler:
         self.lease = lease
         self._lock = threading.Lock()
         self._queue: list[Ticket] = []
-        """Waiting threads, oldest work last."""
-        self._here = threading.local()
+        """Waiting threads, the next one last."""
+        self._here = _CurrentWork()
         self._last: Ticket | None = None
         self._urgent: Callable[[], bool] = lambda: False
         self._running = 0
@@ -53,7 +71,7 @@ class GilScheduler:
     def enqueue(self, ticket: Ticket) -> None:
         """Put the ticket into the queue; its owner then calls ``acquire``."""
         with self._lock:
-            insort(self._queue, ticket, key=lambda waiting: -waiting.since)
+            insort(self._queue, ticket, key=lambda waiting: (-waiting.order[0], -waiting.order[1]))
             self._grant_next()
 
     def acquire(self, ticket: Ticket, check: Callable[[], None] | None = None) -> None:
@@ -67,6 +85,7 @@ class GilScheduler:
         except BaseException:
             self._cancel(ticket)
             raise
+        self._here.turn = time.monotonic()
 
     def acquire_last(self, urgent: Callable[[], bool]) -> None:
         """Wait until no other thread wants to run, or ``urgent()`` is true. For one thread only."""
@@ -79,11 +98,16 @@ class GilScheduler:
                 self._grant_next()
 
     def next_ticket(self) -> Ticket:
-        """A ticket for the current thread, as old as the work that it is doing."""
-        return Ticket(getattr(self._here, "since", None))
+        """A ticket for the current thread, with the age and the running time of the work that it is doing."""
+        here = self._here
+        return Ticket(here.since, here.spent + (time.monotonic() - here.turn if here.turn is not None else 0.0))
 
     def release(self) -> None:
         """End the turn."""
+        here = self._here
+        if here.turn is not None:
+            here.spent += time.monotonic() - here.turn
+            here.turn = None
         with self._lock:
             self._running -= 1
             self._grant_next()
@@ -94,12 +118,12 @@ class GilScheduler:
         ticket = Ticket()
         self.enqueue(ticket)
         self.acquire(ticket, check)
-        self._here.since = ticket.since
+        self._here.since, self._here.spent = ticket.since, 0.0
         try:
             yield
         finally:
-            self._here.since = None
             self.release()
+            self._here.since = None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -108,9 +132,20 @@ class GilScheduler:
         try:
             yield
         finally:
-            ticket = self.next_ticket()
-            self.enqueue(ticket)
-            self.acquire(ticket)  # without a check: ``running`` releases the turn that is taken here
+            self._resume()
+
+    def share(self) -> None:
+        """Inside ``running``, at a check point: give the turn to others that wait, if it exceeded its lease."""
+        turn = self._here.turn
+        is_due = turn is not None and time.monotonic() - turn > self.lease
+        if is_due and (self._queue or self._last is not None):
+            self.release()
+            self._resume()
+
+    def _resume(self) -> None:
+        ticket = self.next_ticket()
+        self.enqueue(ticket)
+        self.acquire(ticket)  # without a check: ``running`` releases the turn that is taken here
 
     def _cancel(self, ticket: Ticket) -> None:
         """Take the ticket out of the queue; if it was granted meanwhile, end that turn."""
@@ -122,9 +157,10 @@ class GilScheduler:
                 self._grant_next()
 
     def _grant_next(self) -> None:
-        """Let the next thread run if none does, or if the running one exceeded its lease. The lock is held."""
+        """Let the next thread run if none does, or if those that run exceeded their lease, which is twice as long for
+        each thread more: every one of them makes the others slower, and the event loop as well. The lock is held."""
         now = time.monotonic()
-        if self._running and now - self._since <= self.lease:
+        if self._running and now - self._since <= self.lease * 2 ** min(self._running - 1, 16):
             return
         if self._last is not None and (not self._queue or self._urgent()):
             granted, self._last = self._last, None

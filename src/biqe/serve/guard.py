@@ -24,6 +24,7 @@ from biqe.errors import BiqeError, RequestRefused, UnreadableFile
 from biqe.graph.whole_folder import read_regular
 from biqe.serve.config import ServeConfig
 from biqe.serve.error_response import error_response
+from biqe.serve.lanes import current_client
 
 READ, WRITE = "read", "write"
 SHORTEST = 16
@@ -110,6 +111,21 @@ def is_world_readable(path: Path) -> bool:
         return False
 
 
+def client_of(scope: Scope, token: str | None) -> str:
+    """Whose turn a request takes: that of its token, or of its address. One user may have as many IPv6 addresses as
+    there are in a network of 64 bits, so such a network is one client."""
+    if token is not None:
+        return f"token {_digest(token).hex()[:16]}"
+    host = scope["client"][0] if scope.get("client") else ""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False).network_address
+    return str(address)
+
+
 def is_within(path: str, places: tuple[str, ...]) -> bool:
     """Whether a path is one of these places, or below one."""
     return any(path == place or path.startswith(f"{place}/") for place in places)
@@ -155,7 +171,8 @@ class Guard:
             self._check_origin(headers)
         if method == "OPTIONS" or not is_within(path, DATA) or is_within(path, OPEN):
             return
-        allowed = self._allowed(headers)
+        token, allowed = self._allowed(headers)
+        current_client.set(client_of(scope, token))
         scope["state"]["allowed"] = allowed
         needed = WRITE if path in ("/update", UPLOAD) else READ
         if needed not in allowed:
@@ -182,12 +199,12 @@ class Guard:
             host = None
         if host is None or not HOST.fullmatch(given):
             raise RequestRefused(f"the Host header is neither a name nor an address. Got {given[:60]!r}")
-        if not self.config.is_loopback or self.tokens is not None:
+        if not self.config.is_loopback or self.tokens is not None or self.config.open_to_all:
             return
         if host != "localhost" and not _is_loopback(host) and host != self.config.host:
             raise RequestRefused(
                 f"this server answers to names of this machine only. Got Host {host[:60]!r}",
-                hint="ask at 127.0.0.1, or serve with --token-file for other names",
+                hint="ask at 127.0.0.1, or serve with --token-file or --open-to-all for other names",
                 status=403,
             )
 
@@ -214,17 +231,18 @@ class Guard:
                 status=403,
             )
 
-    def _allowed(self, headers: Headers) -> set[str]:
-        """What the request may do; RequestRefused (401) without a known token."""
+    def _allowed(self, headers: Headers) -> tuple[str | None, set[str]]:
+        """The token of the request, and what it may do; RequestRefused (401) without a known token."""
         if self.tokens is None:
-            return {READ, WRITE}
+            return None, {READ, WRITE}
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             raise _unauthorized("a token is needed", REALM)
-        allowed = self.tokens.allows(token.strip())
+        token = token.strip()
+        allowed = self.tokens.allows(token)
         if not allowed:
             raise _unauthorized("this token is unknown", f'{REALM}, error="invalid_token"')
-        return allowed
+        return token, allowed
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """The whole body; None if the client went away. RequestRefused if it is too long or too slow."""

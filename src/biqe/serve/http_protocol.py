@@ -18,6 +18,7 @@ import socket
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -30,7 +31,7 @@ from biqe.serve.guard import LINGER
 HEAD_SECONDS = 20.0
 """Time limit for the headers of a request, from the opening of the connection or from their first byte."""
 CONNECTIONS = 1_000
-"""Connections of one address to one worker. Many users behind one proxy are one address."""
+"""Connections of one address to one worker, unless it is a proxy's."""
 _MESSAGES = {431: "the headers are longer than any that are read", 400: "this is not a valid HTTP request"}
 
 NAP = 0.001
@@ -96,6 +97,8 @@ class HttpProtocol(H11Protocol):
 
     of_address: Counter[str] = Counter()
     """Number of connections by client address."""
+    is_proxy: Callable[[str], bool] = staticmethod(lambda address: False)
+    """Whether this is the address of a reverse proxy, which brings the connections of many clients."""
     is_refused = False
     address = ""
     _clock: asyncio.TimerHandle | None = None
@@ -106,7 +109,7 @@ class HttpProtocol(H11Protocol):
         self._before_headers = self.conn.their_state
         self.address = self.client[0] if self.client else ""
         self.of_address[self.address] += 1
-        if self.of_address[self.address] > CONNECTIONS:
+        if self.of_address[self.address] > CONNECTIONS and not self.is_proxy(self.address):
             self._refuse(503, "this address has too many connections", {"Retry-After": "5"})
             return
         self._clock = self.loop.call_later(HEAD_SECONDS, self._headers_late)

@@ -37,6 +37,7 @@ class AskIn(QuestionIn):
 
     limit: int = Field(100, ge=0, le=10_000, description="Number of rows on this page.")
     offset: int = Field(0, ge=0, le=10_000_000, description="Number of rows before this page.")
+    facts: bool = Field(False, description="Whether each row lists the stored links that it rests on.")
 
 
 class ExplainIn(QuestionIn):
@@ -60,19 +61,20 @@ class Value(BaseModel):
     """Value of a variable in a row."""
 
     id: int | None = Field(description="Id of the entity; null if it is not an entity.")
+    name: str | None = Field(description="Name in the graph; null if it is not an entity.")
     iri: str | None = Field(description="Absolute IRI; null for a literal.")
     label: str = Field(description="Text to show.")
     term: str | None = Field(description="How a query writes it; null if a query cannot name it.")
 
 
-class MissingLink(BaseModel):
-    """A link that is missing from the graph; with all of them the row would be known."""
+class LinkOut(BaseModel):
+    """A pattern of the query with the row's entities in it."""
 
-    subject: str
+    subject: str = Field(description="Name in the graph; or a variable that no entity fills.")
     predicate: str
     object: str
     labels: list[str] = Field(description="Subject, predicate and object as text to show.")
-    probability: float | None
+    probability: float | None = Field(description="1 if the graph holds it.")
 
 
 class Row(BaseModel):
@@ -81,7 +83,8 @@ class Row(BaseModel):
     values: list[Value]
     probability: float | None = Field(description="1 for a known row; null for an expected count.")
     status: Literal["known", "predicted"]
-    missing: list[MissingLink]
+    missing: list[LinkOut] = Field(description="Links that are not in the graph; with all of them it would be known.")
+    held: list[LinkOut] = Field(description="Links that are in the graph; empty unless asked for.")
     index: int = Field(description="Index among all rows, from 0.")
 
 
@@ -280,6 +283,68 @@ class GraphOut(BaseModel):
     examples: list[Example]
     version: int | str | None
     live: bool
+
+
+class FactGroup(BaseModel):
+    """The facts of an entity with one relation."""
+
+    relation: str
+    label: str
+    term: str = Field(description="How a query writes the relation.")
+    inverse: bool = Field(description="Whether the entity is the object of these facts.")
+    count: int
+    values: list[Value] = Field(description="The first of the entities at the other end.")
+
+
+class EntityOut(BaseModel):
+    """An entity and what the graph says of it."""
+
+    value: Value
+    classes: list[Value]
+    count: int = Field(description="Number of its facts.")
+    facts: list[FactGroup]
+    questions: list[Example] = Field(description="Questions about it that have known answers.")
+
+
+class SuggestionOut(BaseModel):
+    """A link that the graph does not hold, but the model expects."""
+
+    subject: Value
+    predicate: str
+    label: str = Field(description="The relation as text to show.")
+    object: Value
+    probability: float
+    why: str = Field(description="What speaks most for it, in one sentence.")
+
+
+class SuggestOut(BaseModel):
+    """The likeliest missing links, the most probable first."""
+
+    suggestions: list[SuggestionOut]
+    model: str | None
+    note: str
+    seconds: float
+    writable: bool = Field(description="Whether this server lets suggestions be accepted and rejected.")
+
+
+class ReviewIn(Shape):
+    """What is to become of a suggested link. Names as in the suggestion."""
+
+    subject: str = Field(min_length=1, max_length=2_000)
+    predicate: str = Field(min_length=1, max_length=2_000)
+    object: str = Field(min_length=1, max_length=2_000)
+    verdict: Literal["accept", "reject", "undo"] = Field(
+        description="Insert it into the graph; never suggest it again; or take back what was decided."
+    )
+
+
+class ReviewOut(BaseModel):
+    """What was decided about, and the version of the graph if it changed."""
+
+    subject: str
+    predicate: str
+    object: str
+    version: int | None
 
 
 class ModelOut(BaseModel):

@@ -53,7 +53,7 @@ def open_live(kb: KnowledgeBase, folder: Path | None, *, read_only: bool) -> Liv
     live = LiveGraph(place, kb.splits, known=kb.known, prefixes=kb.prefixes, read_only=read_only)
     if not live.is_of(kb.splits.fingerprint):
         raise VocabularyMismatch(
-            f"{place} keeps changes of another graph than {kb.name} (fingerprints {live.base_fingerprint} and "
+            f"{place} keeps changes of another graph than {kb.name} (fingerprints {live.origin} and "
             f"{kb.splits.fingerprint})",
             hint="give another folder with --live",
         )
@@ -205,7 +205,9 @@ def _work(
         h11_max_incomplete_event_size=4 * config.limits.header,
         timeout_graceful_shutdown=int(config.engine.stop_seconds),
         server_header=False,
-        proxy_headers=False,
+        is_proxy=config.is_proxy,
+        proxy_headers=bool(config.proxies),
+        forwarded_allow_ips=list(config.proxies),
         lifespan="on",
     )
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from biqe.answer.answers import Answers, Link, Row
-from biqe.answer.result import is_blank, value_of
+from biqe.answer.result import PREDICTED, is_blank, value_of
 from biqe.answer.terms import TermRow, TermTable
 from biqe.exact.store import Term, iri_of
 from biqe.explain.words import short
 from biqe.graph.vocabulary import Vocabulary
+from biqe.predict.evidence import IdLink
 from biqe.query.question import written
 from biqe.serve import schemas as out
 from biqe.serve.results import is_cut
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
 # Answers
 
 
-def answer(found: Answers | TermTable, vocabulary: Vocabulary, limit: int, offset: int, rows: int) -> out.AskOut:
-    """A page of the answers; ``rows`` are the most that an answer may have."""
+def answer(
+    found: Answers | TermTable, vocabulary: Vocabulary, limit: int, offset: int, rows: int, *, facts: bool = False
+) -> out.AskOut:
+    """A page of the answers; ``rows`` are the most that an answer may have. With ``facts``, each row has the stored
+    links that it rests on."""
     total = min(len(found), rows)
     page: Sequence[Any] = found[offset : min(offset + limit, total)] if offset < total else []
     notes = [found.note] if found.note else []
@@ -31,7 +35,12 @@ def answer(found: Answers | TermTable, vocabulary: Vocabulary, limit: int, offse
     if isinstance(found, Answers):
         vocabulary = found.graph.vocabulary
         shown = [
-            _row(row, [entity_value(id_, vocabulary) for id_ in row.ids], row.missing, _labels(found, row))
+            _row(
+                row,
+                [entity_value(id_, vocabulary) for id_ in row.ids],
+                _links(found, row, row.missing, row.evidence.missing) if row.status == PREDICTED else [],
+                _links(found, row, row.held, row.evidence.held) if facts else [],
+            )
             for row in page
         ]
         form, holds = ("ask", found.holds) if found.form == "ASK" else ("select", None)
@@ -42,8 +51,16 @@ def answer(found: Answers | TermTable, vocabulary: Vocabulary, limit: int, offse
             _row(
                 row,
                 [term_value(term, vocabulary) for term in row.terms.values()],
-                row.missing,
-                [[link.subject, link.relation, link.object] for link in row.missing],
+                [
+                    out.LinkOut(
+                        subject=link.subject,
+                        predicate=link.relation,
+                        object=link.object,
+                        labels=[short(link.subject), short(link.relation), short(link.object)],
+                        probability=link.probability,
+                    )
+                    for link in row.missing
+                ],
             )
             for row in page
         ]
@@ -66,33 +83,29 @@ def answer(found: Answers | TermTable, vocabulary: Vocabulary, limit: int, offse
 
 
 def _row(
-    row: Row | TermRow, values: list[out.Value], missing: Sequence[Link] = (), labels: Sequence[list[str]] = ()
+    row: Row | TermRow, values: list[out.Value], missing: Sequence[out.LinkOut] = (), held: Sequence[out.LinkOut] = ()
 ) -> out.Row:
-    links = [
-        out.MissingLink(
-            subject=link.subject,
-            predicate=link.relation,
-            object=link.object,
-            labels=named,
-            probability=link.probability,
-        )
-        for link, named in zip(missing, labels, strict=True)
-    ]
     return out.Row(
         values=values,
         probability=row.probability,
         status=row.status,  # type: ignore[arg-type]  # known or predicted
-        missing=links,
+        missing=list(missing),
+        held=list(held),
         index=row.number,
     )
 
 
-def _labels(found: Answers, row: Row) -> list[list[str]]:
-    """Subject, relation and object of each missing link of a row, as people read them."""
-    ids = row.evidence.missing if row.missing and row.evidence is not None else ()
+def _links(found: Answers, row: Row, links: Sequence[Link], ids: Sequence[IdLink]) -> list[out.LinkOut]:
+    """Links of a row, in names and as people read them."""
     return [
-        [found.label(of.subject, row), short(link.relation), found.label(of.object, row)]
-        for link, of in zip(row.missing, ids, strict=True)
+        out.LinkOut(
+            subject=link.subject,
+            predicate=link.relation,
+            object=link.object,
+            labels=[found.label(of.subject, row), short(link.relation), found.label(of.object, row)],
+            probability=link.probability,
+        )
+        for link, of in zip(links, ids, strict=True)
     ]
 
 
@@ -100,23 +113,24 @@ def entity_value(entity: int, vocabulary: Vocabulary) -> out.Value:
     """An entity of the graph."""
     name = vocabulary.entities[entity]
     iri = None if is_blank(name) else iri_of(name).value
-    return out.Value(id=entity, iri=iri, label=vocabulary.label(entity), term=None if iri is None else written(name))
+    term = None if iri is None else written(name)
+    return out.Value(id=entity, name=name, iri=iri, label=vocabulary.label(entity), term=term)
 
 
 def term_value(term: Term | None, vocabulary: Vocabulary) -> out.Value:
     """An RDF term; an entity where it names one."""
     if term is None:
-        return out.Value(id=None, iri=None, label="", term=None)
+        return out.Value(id=None, name=None, iri=None, label="", term=None)
     if term.kind == "literal":
         value = value_of(term)
         label = f"{value:.6g}" if isinstance(value, float) else term.value
-        return out.Value(id=None, iri=None, label=label, term=None)
+        return out.Value(id=None, name=None, iri=None, label=label, term=None)
     entity = vocabulary.entities.find(term.value)
     if entity is not None:
         return entity_value(entity, vocabulary)
     if term.kind == "bnode":
-        return out.Value(id=None, iri=None, label=term.value, term=None)
-    return out.Value(id=None, iri=iri_of(term.value).value, label=term.value, term=written(term.value))
+        return out.Value(id=None, name=None, iri=None, label=term.value, term=None)
+    return out.Value(id=None, name=None, iri=iri_of(term.value).value, label=term.value, term=written(term.value))
 
 
 # Explanations

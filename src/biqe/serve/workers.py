@@ -41,6 +41,9 @@ WATCH = 1.0
 """Seconds between calls of ``Supervisor.watch``."""
 TIDY = 50
 """Ticks of a worker, ten per second, between calls of its ``tidy``."""
+SWITCH = 0.001
+"""Seconds after which a thread of a worker passes Python's lock on, so that the event loop, which wants it often and
+briefly, does not wait long for threads that compute."""
 PR_SET_PDEATHSIG = 1
 M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3
 
@@ -240,6 +243,7 @@ def share_machine(workers: int) -> None:
     import torch
 
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // workers))
+    sys.setswitchinterval(SWITCH)
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):  # glibc
         library.mallopt(M_ARENA_MAX, 2)
@@ -265,12 +269,14 @@ def serve_socket(
     worker: int = 0,
     is_stuck: Callable[[], bool] | None = None,
     tidy: Callable[[], None] | None = None,
+    is_proxy: Callable[[str], bool] = lambda address: False,
     **options: Any,
 ) -> None:
     """Serve ``app`` on the socket until SIGTERM. ``options`` are those of uvicorn.Config.
 
     ``connections`` counts those of all workers, of which this is number ``worker``. When ``is_stuck()`` is true the
-    worker stops, so that the supervisor replaces it. ``tidy`` is called in a thread from time to time.
+    worker stops, so that the supervisor replaces it. ``tidy`` is called in a thread from time to time. Addresses for
+    which ``is_proxy`` is true may have any number of connections.
     """
     import uvicorn
 
@@ -304,6 +310,10 @@ def serve_socket(
                 asyncio.get_running_loop().run_in_executor(None, tidy)
             return await super().on_tick(counter)
 
-    settings = {"backlog": 1, "log_config": None, "access_log": False, "http": HttpProtocol, "ws": "none", **options}
+    class Protocol(HttpProtocol):
+        pass
+
+    Protocol.is_proxy = staticmethod(is_proxy)
+    settings = {"backlog": 1, "log_config": None, "access_log": False, "http": Protocol, "ws": "none", **options}
     config = uvicorn.Config(app, **settings)  # type: ignore[arg-type]
     Server(config).run(sockets=[listening])

@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from biqe.errors import RunFailed, UnreadableFile
+from biqe.graph.whole_folder import open_regular
 from biqe.models._contract import QueryModel
 from biqe.models._split_entities import SplitTable
 from biqe.models.store import read_tensors, write_tensors
@@ -137,9 +138,10 @@ def read_place(path: Path) -> Place:
     try:
         if path.is_dir():
             return Place(**split_checkpoint.read_place(path))  # type: ignore[arg-type]
+        os.close(open_regular(path))
         with safe_open(os.fspath(path), "pt") as file:
             return Place(**json.loads((file.metadata() or {})["place"]))
-    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+    except (OSError, KeyError, TypeError, ValueError, RecursionError, SafetensorError) as error:
         raise UnreadableFile(f"{path} is not a checkpoint: {error}") from error
 
 

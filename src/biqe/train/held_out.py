@@ -18,6 +18,7 @@ from biqe.errors import UnreadableFile
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.split import split
 from biqe.graph.triples import Triples, as_triples, contains, difference, union
+from biqe.graph.whole_folder import read_array
 
 FILE = "held_out.npy"
 """Name of the file in the run folder: int32 (n, 3), subject, relation, object."""
@@ -70,9 +71,9 @@ def load(folder: Path, splits: Splits, count: int) -> Splits:
     """
     path = folder / FILE
     try:
-        triples = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise UnreadableFile(f"{path}, the facts that the run holds out, cannot be read: {error}") from error
+        triples = np.array(read_array(path, damaged="copy the run again from where it came from"))
+    except UnreadableFile as error:
+        raise UnreadableFile(f"the facts that the run holds out: {error.message}", hint=error.hint) from error
     if triples.dtype != np.int32 or triples.ndim != 2 or triples.shape != (count, 3):
         raise UnreadableFile(
             f"{path} must hold {count:,} triples, int32 ({count}, 3). Got {triples.dtype} {triples.shape}"
@@ -86,4 +87,6 @@ def load(folder: Path, splits: Splits, count: int) -> Splits:
 def _moved(splits: Splits, triples: Triples) -> Splits:
     if len(triples) == 0:
         return splits
-    return Splits(splits.vocabulary, difference(splits.train, triples), union(splits.valid, triples), splits.test)
+    return Splits(
+        splits.vocabulary, difference(splits.train, triples), union(splits.valid, triples), splits.test, splits.literals
+    )

@@ -68,11 +68,13 @@ def train(
     keep: Callable[[QueryModel, dict[str, Any]], None],
     listener: Listener,
     processes: Processes,
+    keep_interrupted: bool = False,
 ) -> Result:
     """Train ``model`` to the end of the run, from its last checkpoint if it has one.
 
     The first metric that ``validate`` returns chooses the best model, which ``keep`` writes. Without ``validate`` the
-    last weights are kept. Ctrl-C and SIGTERM end the loop after the step under way, with a checkpoint.
+    last weights are kept. Ctrl-C and SIGTERM end the loop after the step under way, with a checkpoint; with
+    ``keep_interrupted``, what was learnt until then is validated and kept first.
     """
     config = run.train_config
     state = _State(run, model, validate, keep, listener, processes)
@@ -103,7 +105,7 @@ def train(
             state.memory.stepped()
             if clock.report_due():
                 state.report(fraction)
-        if result.reason == "finished":
+        if result.reason == "finished" or (result.reason == "interrupted" and keep_interrupted):
             state.validate(1.0)
         place.finished = result.reason != "interrupted"
         state.save()

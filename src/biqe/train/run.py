@@ -37,6 +37,7 @@ from biqe.errors import RunFailed, UnreadableFile, VocabularyMismatch
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import Triples
+from biqe.graph.whole_folder import read_json
 from biqe.models.store import write_whole
 from biqe.train import held_out as held_out_file
 from biqe.train.config import TrainConfig
@@ -126,13 +127,11 @@ class Run:
         """The run in ``folder``."""
         path = Path(folder) / "run.json"
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
+            record = read_json(path)
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise UnreadableFile(
                 f"{folder} is not a run folder: it has no run.json", hint="a run is made by: biqe train GRAPH --out RUN"
             ) from error
-        except (OSError, ValueError) as error:
-            raise UnreadableFile(f"{path} cannot be read: {error}") from error
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise UnreadableFile(f"{path} does not describe a biqe run")
         if record.get("version") != VERSION:

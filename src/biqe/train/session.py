@@ -24,7 +24,7 @@ from biqe.errors import BiqeError, EmptyResult, InvalidOption, RunFailed, Vocabu
 from biqe.evaluate.machine import allocator
 from biqe.graph.knowledge_graph import Splits
 from biqe.models import _catalogue, store
-from biqe.models._contract import QueryModel, StartsFromLinks, has_entity_table, use_graph
+from biqe.models._contract import ComparesWithSample, QueryModel, StartsFromLinks, has_entity_table, use_graph
 from biqe.models._entity_loss import sample_entities
 from biqe.models._grown_graph import take_over
 from biqe.query.bound import QuerySet
@@ -125,6 +125,7 @@ def start(
     start_from: str | os.PathLike[str] | None = None,
     continues: str | os.PathLike[str] | None = None,
     preset: str | None = None,
+    keep_interrupted: bool = False,
     listener: Listener,
     note: Note = lambda text: None,
 ) -> Result:
@@ -133,7 +134,8 @@ def start(
     ``query_set`` is the folder of a mined set or the name of a benchmark, whose files lie in ``data``. ``start_from``
     is a run or model folder of a link predictor on the same graph, whose embeddings the model begins with.
     ``continues`` is a run or model folder whose weights the model begins with; its graph may have been smaller.
-    ``preset`` is the name of the settings, which is recorded. A run that is refused leaves nothing behind.
+    ``preset`` is the name of the settings, which is recorded. A run that is refused leaves nothing behind. With
+    ``keep_interrupted``, a run that Ctrl-C stops has a model of what was learnt until then, and can still be resumed.
     """
 
     def prepare() -> _Prepared:
@@ -185,7 +187,7 @@ def start(
 
         run = Run(out, ranks.from_first(create), writes=ranks.first)
         try:
-            return _train(run, prepared, listener, ranks, note)
+            return _train(run, prepared, listener, ranks, note, keep_interrupted)
         except RunFailed:
             raise
         except BiqeError:
@@ -318,7 +320,9 @@ def triples_of(name: str) -> int:
     return len(open_graph(name)[1].train)
 
 
-def _train(run: Run, prepared: _Prepared, listener: Listener, ranks: Ranks, note: Note) -> Result:
+def _train(
+    run: Run, prepared: _Prepared, listener: Listener, ranks: Ranks, note: Note, keep_interrupted: bool = False
+) -> Result:
     """Train the link predictor, where the run has one of its own, and then the model."""
     config, model, whole, splits = run.train_config, prepared.model, prepared.whole, prepared.splits
     newest = checkpoint.newest(run.checkpoints, ranks)
@@ -326,23 +330,6 @@ def _train(run: Run, prepared: _Prepared, listener: Listener, ranks: Ranks, note
         return Result(checkpoint.read_place(newest), "finished")
     if newest is None and ranks.first:
         _note_validation(prepared, note)
-    if config.links_minutes:
-        assert config.minutes is not None
-        share = config.links_minutes / config.minutes
-        if newest is None:
-            links = _train_links(run, prepared.graph, links_first.Part(listener, 0.0, share, of="link predictor"), note)
-            if links is not None and links.reason == "interrupted":
-                return links
-            assert isinstance(model, StartsFromLinks)
-            model.start_from(store.load(run.links_folder / "model").model)
-            torch.manual_seed(config.seed)
-        listener = links_first.Part(listener, share, 1.0)
-    keep_freed_memory()
-    run.log("started", allocator=allocator(), threads=torch.get_num_threads(), ranks=ranks.world)
-    use_graph(model, splits["train"])
-    processes = processes_of(model, ranks, config)
-    if samples(model, config) and has_entity_table(model):
-        sample_entities(model, splits["train"], config.negatives)
 
     def keep(best: QueryModel, facts: dict[str, Any]) -> None:
         length = {"seed": config.seed, "budget": _budget(config), "validation_queries": prepared.validation.queries}
@@ -354,6 +341,37 @@ def _train(run: Run, prepared: _Prepared, listener: Listener, ranks: Ranks, note
             trained={**facts, **length},
         )
 
+    def weighed(result: Result) -> Result:
+        if result.reason != "interrupted" or keep_interrupted:
+            result.weighed = weigh_links(run, splits, prepared.validation)
+        return result
+
+    if config.links_minutes:
+        assert config.minutes is not None
+        share = config.links_minutes / config.minutes
+        if newest is None:
+            part = links_first.Part(listener, 0.0, share, of="link predictor")
+            links = _train_links(run, prepared, part, note, keep_interrupted)
+            interrupted = links if links is not None and links.reason == "interrupted" else None
+            if interrupted is not None and not keep_interrupted:
+                return interrupted
+            assert isinstance(model, StartsFromLinks)
+            model.start_from(store.load(run.links_folder / "model").model)
+            if interrupted is not None:
+                keep(model, {"step": 0, "epoch": 0})
+                return weighed(interrupted)
+            torch.manual_seed(config.seed)
+        listener = links_first.Part(listener, share, 1.0)
+    keep_freed_memory()
+    run.log("started", allocator=allocator(), threads=torch.get_num_threads(), ranks=ranks.world)
+    use_graph(model, splits["train"])
+    processes = processes_of(model, ranks, config)
+    if samples(model, config):
+        if has_entity_table(model):
+            sample_entities(model, splits["train"], config.negatives)
+        elif isinstance(model, ComparesWithSample):
+            model.compare_with_sample(config.negatives)
+
     given = None if prepared.data is None else prepared.data.train
     stream = Stream(
         splits["train"],
@@ -364,12 +382,20 @@ def _train(run: Run, prepared: _Prepared, listener: Listener, ranks: Ranks, note
         ranks=ranks,
     )
     validate = prepared.validation.measure
-    result = train(run, model, stream, validate=validate, keep=keep, listener=listener, processes=processes)
-    if ranks.first:
-        draw(run)
-        if result.reason != "interrupted":
-            result.weighed = weigh_links(run, splits, prepared.validation)
-    return result
+    result = train(
+        run,
+        model,
+        stream,
+        validate=validate,
+        keep=keep,
+        listener=listener,
+        processes=processes,
+        keep_interrupted=keep_interrupted,
+    )
+    if not ranks.first:
+        return result
+    draw(run)
+    return weighed(result)
 
 
 def _note_validation(prepared: _Prepared, note: Note) -> None:
@@ -394,28 +420,38 @@ def _note_validation(prepared: _Prepared, note: Note) -> None:
         )
 
 
-def _train_links(run: Run, graph: str, listener: Listener, note: Note) -> Result | None:
+def _train_links(
+    run: Run, prepared: _Prepared, listener: Listener, note: Note, keep_interrupted: bool = False
+) -> Result | None:
     """Train the run's own link predictor in RUN/links, or resume it; None if it has finished."""
     folder, config, query_set = run.links_folder, run.train_config, run.record.get("set") or {}
     if is_run_folder(folder):
         newest = checkpoint.latest(Run.open(folder).checkpoints)
         if newest is not None and checkpoint.read_place(newest).finished:
             return None
-        return resume(folder, graph=graph, listener=listener)
+        return resume(folder, graph=prepared.graph, listener=listener)
     if folder.exists():  # a kill while the folder was being made; nothing was trained in it
         shutil.rmtree(folder)
     note(
         f"{config.links_minutes:g} of the {config.minutes:g} minutes first train a link predictor, which the model "
         "begins with; --links-minutes 0 leaves it out"
     )
+    rank = run.record["model_config"]["rank"]
+    own = links_first.settings(config, prepared.splits, rank, torch.get_num_threads())
     return start(
-        graph,
+        prepared.graph,
         folder,
-        train_config=settings(links_first.PREDICTOR, **links_first.settings(config)),
+        train_config=settings(links_first.PREDICTOR, **own),
         query_set=query_set.get("benchmark") or query_set.get("path"),
         data=query_set.get("data"),
         model=links_first.PREDICTOR,
-        model_options={"rank": run.record["model_config"]["rank"]},
+        model_options={
+            "rank": rank,
+            "relation_weight": links_first.relation_weight_for(
+                len(prepared.splits.train), len(prepared.splits.vocabulary.entities)
+            ),
+        },
+        keep_interrupted=keep_interrupted,
         listener=listener,
     )
 
@@ -426,7 +462,7 @@ def _set_threads(config: TrainConfig, ranks: Ranks) -> None:
 
 def samples(model: QueryModel, config: TrainConfig) -> bool:
     """Whether targets are compared with a sample of the entities instead of all; InvalidOption if they cannot be."""
-    can_sample = has_entity_table(model)
+    can_sample = has_entity_table(model) or isinstance(model, ComparesWithSample)
     if config.softmax == "auto":
         return can_sample and model.entity_count >= SAMPLED_FROM
     if config.softmax == "sampled" and not can_sample:

@@ -21,6 +21,7 @@ import torch
 from safetensors import SafetensorError
 
 from biqe.errors import RunFailed, UnreadableFile
+from biqe.graph.whole_folder import read_json
 from biqe.models._split_entities import SplitTable
 from biqe.models.store import write_whole
 from biqe.train.optimizers import FADED
@@ -91,7 +92,7 @@ def read_place(path: Path) -> dict[str, object]:
 
 
 def _notes(path: Path) -> dict[str, object]:
-    return dict(json.loads((path / PLACE).read_text()))
+    return dict(read_json(path / PLACE))
 
 
 def is_split(name: str, table: SplitTable) -> bool:

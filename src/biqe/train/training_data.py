@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.benchmarks.shaped import ShapedQueries
-from biqe.errors import UnknownName, VocabularyMismatch
+from biqe.errors import InvalidOption, UnknownName, VocabularyMismatch
 from biqe.evaluate.loop import evaluate
 from biqe.evaluate.protocol import Protocol
 from biqe.evaluate.protocols import Cq, protocol_named
@@ -67,6 +67,11 @@ def open_training_data(
     folder, is_benchmark = Path(query_set), isinstance(query_set, str) and query_set in benchmarks.names()
     if is_benchmark:
         opened = benchmarks.open(str(query_set), data=None if data is None else Path(data), splits=splits)
+        if opened.protocol in ("betae", "qar"):
+            raise InvalidOption(
+                f"{opened.name} has no queries to learn from here; it is for biqe evaluate",
+                hint=f"train on its graph without --set: biqe benchmarks {opened.name} --graph FOLDER writes it",
+            )
         record: dict[str, Any] = {
             "benchmark": opened.name,
             "data": None if data is None else str(Path(data).resolve()),

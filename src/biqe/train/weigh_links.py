@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -54,6 +55,14 @@ MARGIN = 0.22
 them, which is about what such figures err by."""
 FEWEST_QUESTIONS, MOST_QUESTIONS, QUESTIONS_A_MINUTE = 60, 120, 40
 """Questions of each shape that ways are compared on, by the length of the run."""
+FIT_SHARE, FIT_SECONDS = 0.1, 10.0
+"""Time for asking about held-out facts: this share of the run, but at least so many seconds."""
+COMPARE_SHARE, COMPARE_SECONDS = 0.2, 15.0
+"""Time for comparing ways: this share of the run, but at least so many seconds. Where less is left than it takes, fewer
+questions are asked, FEW at least."""
+FEW = 20
+HOPELESS = 0.25
+"""The encoder stands beside the links only where it reaches this share of what links alone do."""
 
 Questions = Mapping[str, tuple[QuerySet | ShapedQueries, Protocol[Any, Any]]]
 """Held-out questions by shape, and how their answers are ranked."""
@@ -124,20 +133,25 @@ def weigh_links(run: Run, splits: Splits, validated: Validation) -> Weighed | No
     if not hasattr(model, "knowledge"):
         return None
     rule_seconds = min(RULE_SECONDS, max(2.0, RULE_SHARE * seconds))
-    model.knowledge = fit.fit(model.links, splits["train"], splits.valid, rule_seconds=rule_seconds, seed=seed)
+    fit_seconds = max(FIT_SECONDS, FIT_SHARE * seconds)
+    model.knowledge = fit.fit(
+        model.links, splits["train"], splits.valid, rule_seconds=rule_seconds, fit_seconds=fit_seconds, seed=seed
+    )
     knowledge.save(model.knowledge, folder)
     use_graph(model, splits["train"])
     count = int(np.clip(QUESTIONS_A_MINUTE * seconds / 60, FEWEST_QUESTIONS, MOST_QUESTIONS))
     questions = held_out_questions(model, splits, validated, count, seed)
-    compared = {shape: compare(model, *asked) for shape, asked in questions.items()}
+    questions, compared = compare_all(model, questions, max(COMPARE_SECONDS, COMPARE_SHARE * seconds))
     figures = {shape: ways for shape, ways in compared.items() if ways}
     targets = {shape: _targets(asked) for shape, (asked, _) in questions.items()}
     chosen = {shape: best_way(ways, targets[shape]) for shape, ways in figures.items()}
-    means = (
-        {way: float(np.mean([ways[way] for ways in figures.values()])) for way in WAYS} if figures else {"links": 1.0}
-    )
+    means = {
+        way: float(np.mean([ways[way] for ways in figures.values()]))
+        for way in WAYS
+        if figures and all(way in ways for ways in figures.values())
+    }
     by_shape = {shape: dict(WAYS[way]) for shape, way in chosen.items()}
-    store.solve_by(folder, **WAYS[max(means, key=means.__getitem__)], by_shape=by_shape)
+    store.solve_by(folder, **WAYS[max(means, key=means.__getitem__, default="links")], by_shape=by_shape)
     counts = {shape: len(questions[shape][0]) for shape in figures}
     weighed = Weighed(model.knowledge.record, figures, counts, chosen)
     run.log("weighed", **asdict(weighed))
@@ -183,16 +197,42 @@ def _targets(questions: QuerySet | ShapedQueries) -> int:
     return len(questions) if isinstance(questions, ShapedQueries) else len(questions.target_nodes)
 
 
+def compare_all(
+    model: QueryModel, questions: Questions, seconds: float
+) -> tuple[dict[str, tuple[QuerySet | ShapedQueries, Protocol[Any, Any]]], dict[str, dict[str, float]]]:
+    """The questions that were asked, and the figure of each way by shape. Of a shape that would take longer than its
+    part of ``seconds``, judged by the first FEW of its questions, fewer are asked."""
+    end = time.process_time() + seconds * torch.get_num_threads()
+    kept: dict[str, tuple[QuerySet | ShapedQueries, Protocol[Any, Any]]] = {}
+    figures: dict[str, dict[str, float]] = {}
+    for number, (shape, (asked, protocol)) in enumerate(questions.items()):
+        began = time.process_time()
+        found = compare(model, some := asked.take(np.arange(min(FEW, len(asked)))), protocol)
+        each = (time.process_time() - began) / max(1, len(some))
+        own = (end - began) / (len(questions) - number)
+        affordable = int(own / max(each, 1e-9))
+        if len(asked) > len(some) and affordable > 2 * len(some):
+            some = asked.take(np.arange(min(affordable, len(asked))))
+            found = compare(model, some, protocol)
+        kept[shape], figures[shape] = (some, protocol), found
+    return kept, figures
+
+
 def compare(model: QueryModel, questions: QuerySet | ShapedQueries, protocol: Protocol[Any, Any]) -> dict[str, float]:
-    """The first metric of each way that ranks as many questions as any other does."""
+    """The first metric of each way that ranks as many questions as any other does. The encoder alone and the links
+    alone come first, and both together only where the encoder is not hopeless."""
     assert isinstance(model, SolvesOtherwise)
-    found, ranked = {}, {}
+    found: dict[str, float] = {}
+    ranked: dict[str, int] = {}
     with torch.inference_mode():
-        for name, way in WAYS.items():
+        for name, way in sorted(WAYS.items(), key=lambda item: 0.0 < item[1]["search"] < 1.0):
+            together = 0.0 < way["search"] < 1.0
+            if together and found and found.get("encoder", 0.0) < HOPELESS * max(found.values()):
+                continue
             try:
                 report = evaluate(model.solving(**way), questions, protocol, bootstrap=0)
             except EmptyResult:
                 continue
             found[name] = round(next(iter(report.metrics["realistic"].values())), 6)
             ranked[name] = report.counts["ranked_queries"]
-    return {name: value for name, value in found.items() if ranked[name] == max(ranked.values())}
+    return {name: found[name] for name in WAYS if name in found and ranked[name] == max(ranked.values())}

@@ -2,13 +2,16 @@
 
 update, upload    changes that somebody wants: SPARQL Update, files
   │
-live_graph        one folder, many processes: locks, appends to the journal, follows it
+live_graph        one folder, many processes: writes to the log and follows it
   ├── generations a base on disk that never changes, and a new one at times
-  ├── journal     the changes since, record by record
+  ├── log         every update since, in SQLite
   │
 versions          the versions that a process holds: views, and one pyoxigraph store for all of them
   ├── state       the statements of the newest version, and the ids of their names
   └── overlay     a graph made from the one before
+
+copying           back-ups, restored and repaired folders
+  └── format_1    folders of an older version of the format
 
 >>> live = LiveGraph("kg/live", base=splits)                                # doctest: +SKIP
 >>> live.apply("INSERT DATA { :Bonn :located_on :Rhine }").version          # doctest: +SKIP

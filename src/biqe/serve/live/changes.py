@@ -104,7 +104,7 @@ class Receipt:
 
 
 def encode(changes: Changes, version: int, time: float) -> bytes:
-    """The changes as a record of the journal; InvalidOption for a name that is not valid Unicode."""
+    """The changes as a row of the log; InvalidOption for a name that is not valid Unicode."""
     try:
         return json.dumps(
             {"version": version, "time": round(time, 3), "-": changes.deleted, "+": changes.inserted},
@@ -122,7 +122,7 @@ def decode(payload: bytes) -> tuple[int, Changes]:
         version = int(record["version"])
         return version, Changes(tuple(map(_statement, record["-"])), tuple(map(_statement, record["+"])))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise UnreadableFile(f"it is not a record of changes: {error!r}") from error
+        raise UnreadableFile(f"it is not a row of changes: {error!r}") from error
 
 
 def _statement(row: list[Any]) -> Statement:
@@ -131,7 +131,7 @@ def _statement(row: list[Any]) -> Statement:
         object_ = Text(*object_)
     words = (subject, relation, *(object_ if isinstance(object_, Text) else (object_,)))
     if not all(isinstance(word, str) or (word is None and isinstance(object_, Text)) for word in words):
-        raise UnreadableFile(f"it is not a record of changes: it has the statement {str(row)[:60]}")
+        raise UnreadableFile(f"it is not a row of changes: it has the statement {str(row)[:60]}")
     return Statement(subject, relation, object_)
 
 

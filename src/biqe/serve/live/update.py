@@ -4,7 +4,7 @@
     DELETE WHERE, and DELETE {...} INSERT {...} WHERE {...} with either part left out
 
 pyoxigraph checks the whole text first, so that an update with an error at its end changes nothing. Each operation is
-then evaluated as a CONSTRUCT of what it deletes and inserts; the store itself is changed only from the journal. Names
+then evaluated as a CONSTRUCT of what it deletes and inserts; the store itself is changed only from the log. Names
 are the graph's names; labels are not accepted as names.
 """
 

@@ -1,0 +1,305 @@
+"""How long light requests wait while other clients attack the server, and how much memory it takes.
+
+    python benchmarks/serve_attack.py                         # biqe serve atlas, 20 s for each attack
+    python benchmarks/serve_attack.py --quick                 # 5 s each
+    python benchmarks/serve_attack.py --spread                # each request of an attack from an address of its own
+    python benchmarks/serve_attack.py --target runs/fb --workers 2
+
+A server is started with changes kept in a temporary folder. One client asks the example queries of its graph, known and
+predicted in turns, and for completions; another inserts a triple at a time. Both pause for 20 ms after each answer. The
+attackers have other addresses (127.0.1.1 and so on) and ask again as soon as they are answered:
+
+    paths     40 connections, each a query over paths of any length between two unknowns
+    joins     4 connections, each a cross join: two of the exact store, two of the JSON API
+    insert    one INSERT whose WHERE part has no end
+    upload    RDF/XML nested 200,000 deep, RDF/XML with entities in entities, and a gzip bomb
+    predict   40 connections, each a prediction of three unknowns
+    all       all of these at once
+
+For each attack: requests of the light clients, their median, 99th percentile and worst time in milliseconds, errors,
+and the largest sum of memory (PSS) of all processes of the server. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gzip
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from biqe.evaluate.machine import machine, write_result
+from serve_load import memory_mib
+
+FORM = "application/x-www-form-urlencoded"
+PATHS = "SELECT (COUNT(*) AS ?n) WHERE { ?a (<x:a>|!<x:a>)+ ?b . ?c (<x:a>|!<x:a>)+ ?d }"
+JOIN = "SELECT ?a ?c ?e WHERE { ?a ?p ?b . ?c ?q ?d . ?e ?r ?f } ORDER BY ?a ?c ?e"
+INSERT = "INSERT { ?a <x:meets> ?d } WHERE { ?a (<x:a>|!<x:a>)+ ?b . ?c (<x:a>|!<x:a>)+ ?d }"
+PAUSE = 0.02
+"""Seconds between an answer and the next light request."""
+HEAD = b'<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns="urn:x:">'
+
+
+@dataclass
+class Request:
+    """One HTTP request."""
+
+    path: str
+    body: bytes = b""
+    media_type: str = FORM
+
+    @classmethod
+    def form(cls, path: str, **fields: str) -> Request:
+        return cls(path, "&".join(f"{name}={quote(value)}" for name, value in fields.items()).encode())
+
+    def written(self) -> bytes:
+        method = "POST" if self.body else "GET"
+        return (
+            f"{method} {self.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {self.media_type}\r\n"
+            f"Content-Length: {len(self.body)}\r\n\r\n"
+        ).encode() + self.body
+
+
+@dataclass
+class Times:
+    """What came of the requests of one kind."""
+
+    seconds: list[float] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
+
+    def facts(self) -> dict[str, float]:
+        every = np.array(self.seconds or [0.0]) * 1e3
+        return {
+            "requests": len(self.seconds),
+            "p50_ms": round(float(np.percentile(every, 50)), 1),
+            "p99_ms": round(float(np.percentile(every, 99)), 1),
+            "worst_ms": round(float(every.max()), 1),
+            "errors": sum(count for status, count in self.statuses.items() if status != 200),
+        }
+
+
+class Client:
+    """One connection from an address of its own choice."""
+
+    def __init__(self, port: int, address: str) -> None:
+        self.port, self.address = port, address
+        self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, request: Request) -> tuple[int, bytes]:
+        """Status and body; status 0 if the connection broke."""
+        try:
+            if self.streams is None:
+                self.streams = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(self.address, 0))
+            reader, writer = self.streams
+            writer.write(request.written())
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            body = await reader.readexactly(int(head.partition("content-length:")[2].partition("\r\n")[0]))
+            if "connection: close" in head:
+                self.close()
+            return int(head.split(" ", 2)[1]), body
+        except (OSError, EOFError, ValueError):
+            self.close()
+            return 0, b""
+
+    def close(self) -> None:
+        if self.streams is not None:
+            self.streams[1].close()
+            self.streams = None
+
+
+async def ask_lightly(
+    port: int, address: str, requests: Iterator[tuple[str, Request]], times: dict[str, Times]
+) -> None:
+    """One light request after the other, until cancelled."""
+    client = Client(port, address)
+    try:
+        for kind, request in requests:
+            start = time.perf_counter()
+            status, _ = await client.ask(request)
+            times.setdefault(kind, Times()).seconds.append(time.perf_counter() - start)
+            times[kind].statuses[status] += 1
+            await asyncio.sleep(PAUSE)
+    finally:
+        client.close()
+
+
+async def attack_with(port: int, address: str, request: Request, statuses: Counter[int]) -> None:
+    """The same request again and again, until cancelled."""
+    client = Client(port, address)
+    try:
+        while True:
+            status, _ = await client.ask(request)
+            statuses[status] += 1
+            await asyncio.sleep(0.01)
+    finally:
+        client.close()
+
+
+def attacks(queries: list[str]) -> dict[str, list[Request]]:
+    """The requests of each attack that are sent at once."""
+    entities = b"".join(b'<!ENTITY e%d "%s">' % (n, b"&e%d;" % (n - 1) * 10) for n in range(1, 12))
+    api = {"query": JOIN.partition(" ORDER")[0], "mode": "known"}
+    joins = [Request.form("/sparql", query=JOIN)] * 2
+    joins += [Request("/api/ask", json.dumps(api).encode(), "application/json")] * 2
+    uploads = [
+        HEAD + b"<a><b>" * 100_000 + b"</b></a>" * 100_000 + b"</rdf:RDF>",
+        b'<!DOCTYPE r [<!ENTITY e0 "xxxxxxxxxx">' + entities + b"]>" + HEAD + b"<a><b>&e11;</b></a></rdf:RDF>",
+    ]
+    bomb = gzip.compress(b"".join(b"a%d\tr\t%s\n" % (number, b"b" * 1000) for number in range(400_000)), 1)
+    found = {
+        "none": [],
+        "paths": [Request.form("/sparql", query=PATHS)] * 40,
+        "joins": joins,
+        "insert": [Request.form("/update", update=INSERT)],
+        "upload": [Request("/api/load", body, "application/rdf+xml") for body in uploads]
+        + [Request("/api/load", bomb, "text/tab-separated-values")],
+        "predict": [Request.form("/sparql", query=unknowns(queries[0]), mode="predicted", top="1000")] * 40,
+    }
+    return {**found, "all": [request for each in found.values() for request in each]}
+
+
+def unknowns(query: str) -> str:
+    """A question of three unknowns, with the relation of the first pattern of an example."""
+    relation = re.findall(r"[:\w<>/#.-]+", query.partition("{")[2])[1]
+    return f"SELECT ?x ?y ?z WHERE {{ ?x {relation} ?y . ?z {relation} ?y }}"
+
+
+def light_requests(queries: list[str]) -> Iterator[tuple[str, Request]]:
+    """Known and predicted rows of the examples, and completions, in turns."""
+    for query in itertools.cycle(queries):
+        yield "known", Request.form("/sparql", query=query)
+        yield "predicted", Request.form("/sparql", query=query, mode="predicted", top="10")
+        yield "complete", Request("/api/complete?text=B&kind=entity")
+
+
+def inserts() -> Iterator[tuple[str, Request]]:
+    """Triples, one at a time."""
+    for number in itertools.count():
+        yield "insert", Request.form("/update", update=f"INSERT DATA {{ <x:s{number}> <x:p> <x:o> }}")
+
+
+async def measure(port: int, pid: int, queries: list[str], requests: list[Request], options: Any) -> dict[str, Any]:
+    """One attack."""
+    times: dict[str, Times] = {}
+    statuses: Counter[int] = Counter()
+    peak = memory_mib(pid)
+    light = [
+        asyncio.create_task(ask_lightly(port, "127.0.0.2", light_requests(queries), times)),
+        asyncio.create_task(ask_lightly(port, "127.0.0.3", inserts(), times)),
+    ]
+    attackers = [
+        asyncio.create_task(attack_with(port, f"127.0.1.{number + 1 if options.spread else 1}", request, statuses))
+        for number, request in enumerate(requests)
+    ]
+    stops = time.perf_counter() + options.seconds
+    while time.perf_counter() < stops:
+        peak = max(peak, await asyncio.to_thread(memory_mib, pid))
+        await asyncio.sleep(0.25)
+    for task in (*light, *attackers):
+        task.cancel()
+    await asyncio.gather(*light, *attackers, return_exceptions=True)
+    every = Times([one for each in times.values() for one in each.seconds])
+    for each in times.values():
+        every.statuses += each.statuses
+    return {
+        **every.facts(),
+        "memory_mib": peak,
+        "attack_answers": {str(status): count for status, count in sorted(statuses.items())},
+        "kinds": {kind: each.facts() for kind, each in sorted(times.items())},
+    }
+
+
+@contextlib.contextmanager
+def server(options: Any) -> Iterator[tuple[int, int]]:
+    """Process id and port of a running server."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "biqe", "serve", options.target, "--port", "0", "--live", f"{folder}/live"]
+        process = subprocess.Popen(
+            [*command, "--workers", str(options.workers)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert process.stdout is not None
+        try:
+            lines = iter(process.stdout.readline, "")
+            port = next(int(found[1]) for line in lines if (found := re.search(r":(\d+)/sparql", line)))
+            yield process.pid, port
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+
+
+async def settled(port: int) -> list[str]:
+    """Wait until the server is ready and has noticed that the attackers left; returns its example queries."""
+    client = Client(port, "127.0.0.4")
+    try:
+        await asyncio.sleep(2.0)
+        while (await client.ask(Request("/ready")))[0] != 200:
+            await asyncio.sleep(0.25)
+        _, body = await client.ask(Request("/api/graph"))
+        return [example["query"] for example in json.loads(body)["examples"]]
+    finally:
+        client.close()
+
+
+async def run(options: Any) -> dict[str, Any]:
+    """All attacks, one after the other."""
+    found: dict[str, Any] = {}
+    with server(options) as (pid, port):
+        queries = await settled(port)
+        print(
+            f"{'attack':9}{'requests':>9}{'p50 ms':>9}{'p99 ms':>9}{'worst ms':>10}{'errors':>8}{'MiB':>7}   p99 each"
+        )
+        for name, requests in attacks(queries).items():
+            if options.only and name not in options.only:
+                continue
+            facts = found[name] = await measure(port, pid, queries, requests, options)
+            await settled(port)
+            kinds = "  ".join(f"{kind} {each['p99_ms']:,.0f}" for kind, each in facts["kinds"].items())
+            print(
+                f"{name:9}{facts['requests']:9}{facts['p50_ms']:9.1f}{facts['p99_ms']:9.1f}{facts['worst_ms']:10.1f}"
+                f"{facts['errors']:8}{facts['memory_mib']:7}   {kinds}",
+                flush=True,
+            )
+    return found
+
+
+def main() -> None:
+    """Read the options, start, attack, print."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the server ends as well
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", default="atlas", help="what is served: atlas, or a run folder")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each attack")
+    parser.add_argument("--only", nargs="+", help="some of the attacks")
+    parser.add_argument("--spread", action="store_true", help="an address of its own for each request of an attack")
+    parser.add_argument("--quick", action="store_true", help="5 s of each attack")
+    parser.add_argument("--out", type=Path, help="also write the result there, such as results/speed/serve_attack.json")
+    options = parser.parse_args()
+    if options.quick:
+        options.seconds = 5.0
+    before = os.getloadavg()[0]
+    found = asyncio.run(run(options))
+    result: dict[str, Any] = {"benchmark": "serve_attack", "target": options.target, "workers": options.workers}
+    result |= {"spread": options.spread, "seconds": options.seconds, "load_average_before": round(before, 1)}
+    result |= {"p99_ms": {name: facts["p99_ms"] for name, facts in found.items()}, "attacks": found}
+    result |= {"machine": machine()}
+    write_result(result, options.out)
+
+
+if __name__ == "__main__":
+    main()

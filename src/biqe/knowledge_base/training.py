@@ -1,0 +1,146 @@
+"""``biqe.train(graph)``: from a graph to a knowledge base that predicts, in one call."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from biqe.errors import InvalidOption, RunFailed
+from biqe.graph.knowledge_graph import Graph, counted
+from biqe.knowledge_base import KnowledgeBase, open
+from biqe.knowledge_base.progress import Progress, progress
+
+if TYPE_CHECKING:
+    from biqe.train.loop import Result
+
+RUNS = Path("runs")
+"""Where runs are kept unless their folder is given."""
+MINUTES = 10.0
+
+
+def train(
+    graph: Graph | str | os.PathLike[str],
+    *,
+    minutes: float = MINUTES,
+    out: str | os.PathLike[str] | None = None,
+    model: str | None = None,
+    seed: int = 0,
+    threads: int = 0,
+    show: bool = True,
+) -> KnowledgeBase:
+    """Learn from a graph for some minutes, and open what was learnt.
+
+    ``graph`` is a ``Graph``, a graph folder or ``atlas``. Some of its facts are hidden from training; on these the
+    probabilities are calibrated and the ways to answer compared. The run is kept in the new folder ``out`` (left out:
+    in ``runs/``, by the name of the graph), with a copy of a graph that was given as such; ``biqe.open(folder)`` opens
+    it again. ``model`` is one that ``biqe models`` lists, ``threads`` of 0 takes all cores, and ``show=False`` hides
+    the progress bar.
+
+    Ctrl-C, or the stop button of a notebook, ends the training and keeps what was learnt: the knowledge base is
+    returned as after a shorter run. A second one stops at once.
+
+    >>> import tempfile
+    >>> graph = Graph.from_triples((f"a{n}", "likes", f"b{n % 30 + step}") for n in range(60) for step in (0, 1))
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     kb = train(graph, minutes=0.01, out=f"{place}/run", model="cqd", threads=1, show=False)
+    ...     len(kb.ask("SELECT ?who { :a0 :likes ?who }", top=3).predicted)
+    3
+    """
+    if not isinstance(minutes, (int, float)) or not 0 < minutes < float("inf"):
+        raise InvalidOption(f"minutes must be a positive number. Got {minutes!r}")
+    if not isinstance(graph, (Graph, str, os.PathLike)):
+        raise InvalidOption(
+            f"biqe.train takes a Graph, a graph folder or 'atlas'. Got {type(graph).__name__}",
+            hint="biqe.Graph.from_pandas, from_triples, from_rdflib, from_pykeen and from_file make a Graph",
+        )
+    name = "graph" if isinstance(graph, Graph) else Path(graph).name
+    with progress(show) as display, _threads_kept():
+        folder = _new_folder(name) if out is None else Path(out)
+        try:
+            result = _run(graph, folder, minutes, model, seed, threads, display)
+        except KeyboardInterrupt:
+            if not (folder / "model" / "manifest.json").is_file():
+                raise
+            display.say("stopped before probabilities were calibrated")
+        else:
+            said = f"{result.reason} after {counted(result.place.step, 'step')}"
+            display.say(f"{folder}: {said}; open it again with biqe.open({str(folder)!r})")
+            if result.weighed is not None:
+                display.say(result.weighed.sentence())
+    return open(folder)
+
+
+def _run(
+    graph: Graph | str | os.PathLike[str],
+    folder: Path,
+    minutes: float,
+    model: str | None,
+    seed: int,
+    threads: int,
+    display: Progress,
+) -> Result:
+    from biqe.train import session
+    from biqe.train.adapt import adapted
+    from biqe.train.run import GRAPH, check_free
+
+    check_free(folder)
+    if isinstance(graph, Graph):
+        graph.save(folder / GRAPH, force=True)
+        place = str(folder / GRAPH)
+    else:
+        place = os.fspath(graph)
+    try:
+        model, links_minutes = session.choose(model, place, {"minutes": minutes, "epochs": None})
+        options, settings = adapted(model, session.triples_of(place), minutes)
+        settings |= {"minutes": minutes, "links_minutes": links_minutes, "seed": seed, "threads": threads}
+        return session.start(
+            place,
+            folder,
+            train_config=session.settings(model, **settings),
+            model=model,
+            model_options=options,
+            keep_interrupted=True,
+            listener=display,
+            note=lambda text: display.say(f"note: {text}"),
+        )
+    except BaseException:
+        # A run that was refused leaves nothing behind.
+        if not (folder / "run.json").exists():
+            if isinstance(graph, Graph):
+                shutil.rmtree(folder / GRAPH, ignore_errors=True)
+            with suppress(OSError):  # unless it was there before, with something in it
+                folder.rmdir()
+        raise
+
+
+def _new_folder(name: str) -> Path:
+    """A folder in RUNS that is free, made now, so that two programs do not take the same."""
+    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
+    for folder in (RUNS / free for free in names):
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RunFailed(
+                f"cannot write to {folder}: {error.strerror or error}", hint="give another folder with out="
+            ) from error
+        return folder
+    raise AssertionError
+
+
+@contextmanager
+def _threads_kept() -> Iterator[None]:
+    """A run sets how many threads torch uses; afterwards that is as the program had it."""
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,44 @@
+"""The card of an entity against the triples of the graph."""
+
+from __future__ import annotations
+
+import pytest
+
+from biqe.errors import UnknownName
+from biqe.serve.entity_card import LISTED, card
+
+
+@pytest.mark.parametrize("name", ["Rhine", "Germany", "City", "Bonn"])
+def test_a_card_has_every_fact_once(atlas_kb, name):
+    graph = atlas_kb.graph
+    entities, relations = graph.vocabulary.entities, graph.vocabulary.relations
+    found = card(graph, name, {"": ""}, None, 10_000)
+    told = {
+        (other.name, group.relation, name) if group.inverse else (name, group.relation, other.name)
+        for group in found.facts
+        for other in group.values
+    }
+    own = graph.triples[(graph.triples[:, [0, 2]] == entities.find(name)).any(axis=1)].tolist()
+    assert told == {(entities[s], relations[r], entities[o]) for s, r, o in own}
+    assert sum(group.count for group in found.facts) == found.count
+
+
+def test_long_lists_are_cut_and_one_relation_can_be_asked_for(atlas_kb):
+    germany = card(atlas_kb.graph, "Germany", {"": ""}, None, None)
+    assert max(len(group.values) for group in germany.facts) == LISTED
+    (group,) = card(atlas_kb.graph, "Germany", {"": ""}, "located_in", 500).facts
+    assert group.inverse and len(group.values) == group.count > LISTED
+
+
+def test_questions_of_a_card_have_known_answers(atlas_kb):
+    for name in ("Rhine", "Germany", "City"):
+        questions = card(atlas_kb.graph, name, {"": ""}, None, None).questions
+        assert questions and all(atlas_kb.ask(one.query, mode="known").known_count > 0 for one in questions)
+
+
+def test_names_are_found_by_label_and_unknown_ones_refused(odd_kb, atlas_kb):
+    assert card(atlas_kb.graph, "New York", {"": ""}, None, None).value.term == ":New_York"
+    for name in odd_kb.graph.vocabulary.entities:
+        assert card(odd_kb.graph, name, {"": ""}, None, None).value.name == name
+    with pytest.raises(UnknownName):
+        card(atlas_kb.graph, "Atlantis", {"": ""}, None, None)
