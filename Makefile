@@ -59,14 +59,14 @@ fix: setup  ## let ruff repair and format what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs-check: setup  ## links, the paper map and generated tables agree with the code
+docs-check: setup docs  ## links, the site, the paper map and generated tables agree with the code
 	$(BIN)/python tools/check_links.py
 	$(BIN)/python tools/check_paper_map.py
 	$(BIN)/python tools/results_table.py --check
 
 docs: setup  ## the documentation as a site, build/docs; a link that leads nowhere stops it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "open build/docs/index.html"
+	@echo "docs: build/docs/index.html"
 
 atlas-sources:  ## fetch the public-domain files that the atlas is built from (needs apt-get, dpkg and npm)
 	@mkdir -p $(ATLAS_SOURCES)

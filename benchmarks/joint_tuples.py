@@ -6,12 +6,14 @@
     python benchmarks/joint_tuples.py --run runs/fb --some-missing 1000                  # DAGs known in part
     python benchmarks/joint_tuples.py ... --out joint-tuples-2.json  # the result as a file, too
 
-product multiplies the targets' own distributions; beam fills one target after the other; links searches over the links
+rows are those that a user gets by the calibrated probabilities of links (predict/link_search.py); product multiplies
+the targets' own distributions; beam fills one target after the other; links searches over the links
 that a model has inside, and goes by its distributions as well; own is what the model's own ``tuples`` gives, where it
 has that; cqd, with ``--cqd RUN``, are those of another model, by CQD's search, as published and (cqd, known) with links
 that the training triples hold counted as true, as links does.
-Tuples that are true in the complete graph are left out of all lists, except the gold one. Differences are to product,
-with the interval that 95 of 100 draws of queries fall into.
+Tuples that are true in the complete graph are left out of all lists, except the gold one. Differences are to the way
+that stands first, which is (cqd, known) where there is one, with the interval that 95 of 100 draws of queries fall
+into.
 
 Of a mined validation DAG the training triples hold not one link. With ``--some-missing`` DAGs are mined from train and
 valid together, and asked where training lacks some of their links and not all. The last line is one JSON object.
@@ -22,6 +24,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +35,7 @@ from numpy.typing import NDArray
 from biqe.evaluate.machine import machine, write_result
 from biqe.evaluate.metrics import METRICS
 from biqe.evaluate.scoring import sample
-from biqe.evaluate.tuples import TupleReport, evaluate_tuples, own_way
+from biqe.evaluate.tuples import TrueTuples, TupleReport, Way, evaluate_tuples, own_way
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.triples import union
 from biqe.knowledge_base import open as open_knowledge_base
@@ -42,8 +45,12 @@ from biqe.models import store
 from biqe.models._contract import use_graph
 from biqe.predict.config import Joint
 from biqe.predict.joint import ways
+from biqe.predict.link_search import search_rows
 from biqe.predict.predictor import Predictor
-from biqe.query.bound import QuerySet
+from biqe.query.bound import BoundQuery, QuerySet
+
+LISTED = 100
+"""Rows that are listed, at least."""
 
 
 def some_missing(splits: Splits, count: int, seed: int) -> QuerySet:
@@ -61,6 +68,22 @@ def some_missing(splits: Splits, count: int, seed: int) -> QuerySet:
     held = np.isin(keys(ends[:, 0], found.edges[:, 1], ends[:, 1]), keys(*splits.train.T))
     holds = np.bincount(owner, weights=held, minlength=len(found))
     return found.take(np.flatnonzero((holds > 0) & (holds < np.diff(found.edge_offsets)))[:count])
+
+
+def listed_way(predictor: Predictor, graph: Graph) -> Way:
+    """Rows as a user gets them; true ones are taken out afterwards, so more are asked for."""
+
+    def found(
+        queries: Sequence[BoundQuery], excluded: Sequence[TrueTuples], count: int
+    ) -> list[tuple[NDArray[np.int32], NDArray[np.float64]]]:
+        kept = []
+        for query, out in zip(queries, excluded, strict=True):
+            rows = search_rows(predictor, graph, query, None, max(count, LISTED), Joint().width)
+            wanted = np.flatnonzero(~out.holds(rows.entities))[:count]
+            kept.append((rows.entities[wanted], np.log(np.maximum(rows.probabilities[wanted], 1e-30))))
+        return kept
+
+    return found
 
 
 def show(report: TupleReport) -> None:
@@ -124,6 +147,8 @@ def main() -> None:
     use_graph(loaded.model, base.splits["train"])
     joint = Joint(width=arguments.width)
     chosen = ways(Predictor(loaded.model), joint)
+    if Predictor(loaded.model).links is not None:
+        chosen["rows"] = listed_way(Predictor(loaded.model), base.splits["train"])
     compared = {name: chosen[name] for name in arguments.ways.split(",")}
     if arguments.cqd:
         other = open_knowledge_base(arguments.cqd, graph=arguments.graph).model_folder
@@ -133,6 +158,7 @@ def main() -> None:
             model = beside.model.eval().solving(known=known)
             model.use_graph(base.splits["train"])
             compared[name] = own_way(model)
+        compared = {"cqd, known": compared.pop("cqd, known"), **compared}
     report = evaluate_tuples(
         loaded.model,
         queries,

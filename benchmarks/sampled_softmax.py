@@ -20,8 +20,8 @@ from biqe.benchmarks.public_graphs import public_graph
 from biqe.benchmarks.storage import data_folder
 from biqe.evaluate.machine import machine, write_result
 from biqe.graph import folder
-from biqe.train import session
-from biqe.train.run import Run
+from biqe.training import session
+from biqe.training.run import Run
 
 VALIDATION_QUERIES = 2500
 """So many that chance moves the difference by less than what it is to show."""

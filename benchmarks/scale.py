@@ -124,14 +124,14 @@ def stage_train(place: Path, entities: int) -> dict[str, Any]:
     from biqe.graph import folder
     from biqe.models._entity_loss import sample_entities
     from biqe.models.biqe import BiQE, Config
-    from biqe.train import checkpoint
-    from biqe.train.checkpoint import Place
-    from biqe.train.config import TrainConfig
-    from biqe.train.loop import take_step
-    from biqe.train.memory import keep_freed_memory
-    from biqe.train.optimizers import RunningAverage, optimizer_of
-    from biqe.train.processes import Processes
-    from biqe.train.stream import Stream
+    from biqe.training import checkpoint
+    from biqe.training.checkpoint import Place
+    from biqe.training.config import TrainConfig
+    from biqe.training.loop import take_step
+    from biqe.training.memory import keep_freed_memory
+    from biqe.training.optimizers import RunningAverage, optimizer_of
+    from biqe.training.processes import Processes
+    from biqe.training.stream import Stream
 
     keep_freed_memory()
     torch.manual_seed(0)

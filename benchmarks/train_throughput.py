@@ -30,12 +30,12 @@ from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models.biqe import BiQE, Config
 from biqe.query.tokens import token_count
-from biqe.train.config import TrainConfig
-from biqe.train.loop import take_step
-from biqe.train.memory import FreedMemory, keep_freed_memory
-from biqe.train.optimizers import RunningAverage, optimizer_of
-from biqe.train.processes import Processes
-from biqe.train.stream import Stream
+from biqe.training.config import TrainConfig
+from biqe.training.loop import take_step
+from biqe.training.memory import FreedMemory, keep_freed_memory
+from biqe.training.optimizers import RunningAverage, optimizer_of
+from biqe.training.processes import Processes
+from biqe.training.stream import Stream
 
 PADDED = 30
 

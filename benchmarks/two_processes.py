@@ -32,14 +32,14 @@ from biqe.evaluate.machine import allocator, write_result
 from biqe.graph.knowledge_graph import Graph
 from biqe.models._split_entities import split
 from biqe.models.biqe import BiQE, Config
-from biqe.train.clock import Clock
-from biqe.train.config import TrainConfig
-from biqe.train.loop import take_step
-from biqe.train.memory import keep_freed_memory
-from biqe.train.optimizers import RunningAverage, optimizer_of
-from biqe.train.processes import Processes, SeveralProcesses
-from biqe.train.ranks import ALONE, Ranks, joined
-from biqe.train.stream import Stream
+from biqe.training.clock import Clock
+from biqe.training.config import TrainConfig
+from biqe.training.loop import take_step
+from biqe.training.memory import keep_freed_memory
+from biqe.training.optimizers import RunningAverage, optimizer_of
+from biqe.training.processes import Processes, SeveralProcesses
+from biqe.training.ranks import ALONE, Ranks, joined
+from biqe.training.stream import Stream
 from train_throughput import load_graph
 
 TOGETHER = ("two", "two_split", "two_apart")

@@ -103,9 +103,9 @@ def steps(options: argparse.Namespace) -> tuple[float, float]:
 
     from biqe.models import _catalogue
     from biqe.query.bound import TARGET, BoundQuery, QuerySet
-    from biqe.train.config import TrainConfig
-    from biqe.train.memory import keep_freed_memory
-    from biqe.train.optimizers import optimizer_of
+    from biqe.training.config import TrainConfig
+    from biqe.training.memory import keep_freed_memory
+    from biqe.training.optimizers import optimizer_of
 
     torch.set_num_threads(options.threads)
     keep_freed_memory()

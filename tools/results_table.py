@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from biqe.reproduce import tables
-from biqe.reproduce.tables import Comparison
+from biqe.reproduce.tables import Average, Comparison
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
@@ -33,10 +33,11 @@ README_ROWS = (
 )
 """Table and recipe of the rows that README.md shows: those that were run, or of which a figure is published."""
 
-CAVEAT = """Before you compare: ours are one seed each, on **validation** queries, trained for the minutes shown on two
-cores; published figures are on test queries. A row named *Hybrid* is BiQE's encoder with a link predictor inside, not
-the paper's model. The queries of cq-fb15k237 were mined by us as the paper mines them, and other true answers are
-filtered as in its authors' release, not as its text says.
+CAVEAT = """Before you compare: ours are one seed each, trained for the minutes of one processor that are shown, and on
+the split that is named; **validation** queries also chose the models. Published figures are on test queries. A row
+named *Hybrid* is BiQE's encoder with a link predictor inside, not the paper's model. The queries of cq-fb15k237 were
+mined by us as the paper mines them, and other true answers are filtered as in its authors' release, not as its text
+says.
 """
 
 HEAD = """# Results
@@ -46,7 +47,11 @@ HEAD = """# Results
 - **Published** figures are copied from the papers named under each table, and are on test queries. **Ours** were
   trained and ranked here. The last column says on which split, with how many seeds, and how many minutes of processor
   time the training took *in all*, that of a link predictor which a model begins with included. Models are kept by
-  validation queries, so ours on the validation split are a little too good.
+  validation queries, so ours on the validation split are a little too good. Rows of a few minutes are a first round:
+  they say which model learns faster, not how far it comes. Times a query (ms/query) are by the clock on the wall, and
+  were longer where the machine had other work: the first round of BiQE ran beside eight other programs.
+- A row *on queries mined before, by another rule* is of a mined set in which two unknowns of a query could have the
+  same depth, which the paper rules out. Such rows stay until they are run again; do not compare them with others.
 - *BiQE* is the paper's encoder, trained as the paper says; only it stands beside the paper's figures. *BiQE,
   structure* has other positions. *Hybrid* is that encoder with a link predictor inside: no paper has figures of it.
   What departs from the paper that a model comes from is said under its table, and so are options of a result that are
@@ -80,13 +85,13 @@ def readme_section(comparisons: Sequence[Comparison]) -> str:
             if (shown.table.name, results.recipe.name) not in README_ROWS or not (found.ours or found.published):
                 continue
             was_run |= bool(found.ours)
-            sample = best.settings.get("sample") if best is not None else None
+            about = [] if best is None else _about(best)
             rows.append(
                 [
                     f"[{shown.table.name}](RESULTS.md#{shown.table.name})",
                     results.recipe.label,
                     tables.headline_label(shown.table),
-                    (found.ours or "not run") + (f" ({sample:,} queries of each shape)" if sample else ""),
+                    (found.ours or "not run") + (f" ({', '.join(about)})" if found.ours and about else ""),
                     found.published or "-",
                     tables.minutes(best.seconds) if best is not None and best.budget else "-",
                 ]
@@ -95,6 +100,14 @@ def readme_section(comparisons: Sequence[Comparison]) -> str:
         return "No results have been recorded yet.\n"
     header = ["table", "model", "figure", "ours", "published", "trained in all"]
     return f"{CAVEAT}\n{tables.markdown_table(header, rows)}"
+
+
+def _about(best: Average) -> list[str]:
+    """What a reader must know of a figure at once."""
+    about = [str(best.settings["split"])] if best.settings.get("split") else []
+    if best.settings.get("sample"):
+        about.append(f"{best.settings['sample']:,} queries of each shape")
+    return [*about, *(["older queries"] if best.of_other_queries else [])]
 
 
 def speed_rows(folder: Path) -> list[list[str]]:

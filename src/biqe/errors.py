@@ -28,7 +28,15 @@ from collections.abc import Mapping
 
 
 class BiqeError(Exception):
-    """Base of all errors of biqe. ``str(error)`` is one paragraph; ``error.hint`` may add a second."""
+    """Base of all errors of biqe. ``str(error)`` is one paragraph; ``error.hint`` may add a second.
+
+    >>> try:
+    ...     raise InvalidOption("top must be 0 or more. Got -1", hint="leave it out for 20 rows")
+    ... except BiqeError as error:
+    ...     print(error)
+    top must be 0 or more. Got -1
+    hint: leave it out for 20 rows
+    """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)

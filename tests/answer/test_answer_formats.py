@@ -9,6 +9,7 @@ import json
 import sys
 import unicodedata
 import xml.etree.ElementTree as ET
+from collections import Counter
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -19,8 +20,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from biqe.answer import formats
-from biqe.answer.formats.table import fit_link
-from biqe.answer.result import ResultTable, patterns
+from biqe.answer.formats.table import write as write_table
+from biqe.answer.result import ResultTable, TextRow, TextTable, View, patterns
 from biqe.answer.terms import TermTable
 from biqe.errors import InvalidOption
 from biqe.exact.store import name_of, node_of
@@ -182,10 +183,12 @@ def test_a_row_with_two_missing_links_has_a_line_for_each(toy, rivers):
     answers = toy.ask(rivers.graph, rivers.query, rivers.model, top=49)
     worst = answers[len(answers) - 1]
     assert len(worst.missing) == 2
-    lines = answers.write("table").splitlines()
+    lines = answers.write("table", width=120).splitlines()
     assert "predicted" in lines[-2]
     assert "predicted" not in lines[-1]
     assert lines[-1].startswith(" " * 20)
+    below = answers.write("table", width=60).splitlines()
+    assert "predicted" in below[-3] and all(line.startswith("    missing: ") for line in below[-2:])
 
 
 def test_known_rows_are_cut_with_a_note_between_known_and_predicted(toy, rivers):
@@ -338,17 +341,16 @@ def test_probabilities_as_people_read_them(value, shown):
     assert probability(value) == shown
 
 
-@given(st.lists(st.text("ab wide名", min_size=1, max_size=60), min_size=3, max_size=3), st.integers(24, 80))
-def test_a_long_link_keeps_something_of_each_of_its_names(names, width):
-    names = [name.strip() or "x" for name in names]
-    shown = fit_link(["0.05", *names], width)
-    assert cell_len(shown) <= width
-    if cell_len(" ".join(["0.05", *names])) <= width:
-        assert shown == " ".join(["0.05", *names])
-    else:
-        assert shown.count("…") >= 1
-        starts = [name[0] for name in names]
-        assert shown.startswith(f"0.05 {starts[0]}") and all(start in shown for start in starts)
+@given(st.lists(st.text("ab wide名", min_size=1, max_size=60), min_size=3, max_size=3), st.integers(40, 90))
+def test_what_is_too_wide_goes_on_in_the_next_line(names, width):
+    """At any width: every character of every name, in as many lines as it takes, none of them too long."""
+    cells, link = names[:2], ["0.05", *names]
+    table = TextTable(["one"], ["x", "y"], [TextRow(cells, "predicted", "0.050", [link])])
+    lines = write_table(SimpleNamespace(as_text=lambda view: table), View(width=width)).splitlines()
+    assert all(cell_len(line) <= width for line in lines)
+    shown, wanted = "".join("".join(lines[2:]).split()), "".join("".join([*cells, *link]).split())
+    assert not Counter(wanted) - Counter(shown)
+    assert "…" not in shown
 
 
 class Cells(HTMLParser):

@@ -77,7 +77,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path, monkeypatc
     assert "8 jobs, 4 trainings, 120 minutes of training in all" in out
     assert main(["reproduce", "no-future", "--dry-run", "--only", "joint", "--minutes", "2", "--json"]) == 0
     (job,) = json.loads(capsys.readouterr().out)
-    assert job["job"] == "no-future/joint/seed-0-2min"
+    assert job["job"] == "no-future/joint/seed-0-test-2min"
     assert {name: job["settings"]["train"][name] for name in ("clock", "minutes")} == {
         "clock": "processor",
         "minutes": 2.0,

@@ -25,7 +25,7 @@ LAYERS = (
     "links",
     "models",
     "evaluate",
-    "train",
+    "training",
     "predict",
     "explain",
     "suggest",

@@ -15,6 +15,8 @@ import pytest
 
 from biqe.cli import COMMANDS, main
 from biqe.errors import BadLine, InvalidOption, SparqlSyntax, UnsupportedQuery
+from biqe.graph import folder as graph_folder
+from biqe.serve.live import LiveGraph
 
 BAD_INPUT = {
     "try": [["nothing.tsv"], [], ["bad.tsv", "--no-page"], ["bad.tsv", "--minutes", "0"]],
@@ -188,6 +190,7 @@ def toy(tmp_path_factory) -> Path:
         patch.chdir(folder)
         for step in steps:
             assert main(step) == 0, f"biqe {' '.join(step)}"
+    LiveGraph(folder / "live", graph_folder.load(folder / "g")).close()
     return folder
 
 
@@ -209,6 +212,8 @@ JSON_COMMANDS = {
     "serve": ["serve", "r", "--check"],
     "mcp": ["mcp", "r", "--allow-updates", "accepted.tsv"],
     "suggest": ["suggest", "h"],
+    "backup": ["backup", "live", "--out", "b1"],
+    "restore": ["restore", "live", "--out", "b2"],
     "config": ["config", "r"],
     "doctor": ["doctor", "g", "--plan"],
     "models": ["models"],

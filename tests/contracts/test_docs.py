@@ -30,6 +30,7 @@ RUN = [page for page in PAGES if snippets.languages(page.read_text("utf-8"))]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # a page may train a model; on a busy machine that takes its time
 @pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_snippets_print_what_they_show(page, tmp_path):
     assert "\n".join(snippets.check(page.read_text("utf-8"), tmp_path)) == ""
@@ -100,6 +101,24 @@ def test_commands_that_pages_show_exist(page):
 
     shown = set(re.findall(r"^(?:\$ |    )(?:\.venv/bin/)?biqe (\w+)", page.read_text("utf-8"), re.MULTILINE))
     assert shown <= set(COMMANDS)
+
+
+GUIDES = [page for page in PAGES if "docs" in page.parts and not page.name[0].isdigit()]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_begin_with_what_a_reader_can_do_then(page):
+    title, _, begin, *_ = page.read_text("utf-8").split("\n")
+    assert title.startswith("# ") and begin.startswith("After "), begin
+
+
+def test_the_python_reference_has_every_public_name():
+    import biqe
+
+    page = (ROOT / "docs" / "reference" / "python.md").read_text("utf-8")
+    told = re.findall(r"^::: ([\w.]+)$", page, re.MULTILINE)
+    assert sorted(told) == sorted(home.replace(":", ".") for home in biqe._HOMES.values())
+    assert {*biqe._HOMES, "__version__"} == set(biqe.__all__)
 
 
 def test_make_targets_that_the_readme_shows_exist():

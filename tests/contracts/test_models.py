@@ -13,8 +13,8 @@ from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models import _catalogue, store
 from biqe.query.bound import TARGET, BoundQuery, QuerySet
-from biqe.train.config import TrainConfig
-from biqe.train.stream import Stream
+from biqe.training.config import TrainConfig
+from biqe.training.stream import Stream
 
 SMALL = {"width": 64, "layers": 2, "heads": 4, "feed_forward": 128, "dropout": 0.1, "gamma": 4.0}
 """For models that have such options; the defaults are for real graphs."""

@@ -16,8 +16,8 @@ from biqe.graph.vocabulary import Vocabulary
 from biqe.mine import folder as mined_folder
 from biqe.mine.dataset import MineConfig, mine
 from biqe.models import store
-from biqe.train.config import TrainConfig
-from biqe.train.run import Run
+from biqe.training.config import TrainConfig
+from biqe.training.run import Run
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from biqe.evaluate.hidden_facts import hidden_facts
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.models import store
-from biqe.train import session
-from biqe.train.config import TrainConfig
-from biqe.train.run import Run
+from biqe.training import session
+from biqe.training.config import TrainConfig
+from biqe.training.run import Run
 
 
 class Silent:

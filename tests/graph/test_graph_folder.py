@@ -200,18 +200,13 @@ write_folder(Path({str(place)!r}), write)
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
     (left,) = tmp_path.iterdir()
     assert left.name.endswith(".new")
-    folder.save(splits, place)
-    assert left.exists(), "it is young: somebody may have made it a moment ago, and not hold it yet"
-    os.utime(left, (0, 0))
     (tmp_path / ".other.12345678.new").mkdir()
-    os.utime(tmp_path / ".other.12345678.new", (0, 0))
-    folder.save(splits, place, force=True)
+    folder.save(splits, place)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".other.12345678.new", "g"]
 
 
 def test_what_somebody_still_writes_stays(splits: Splits, tmp_path: Path) -> None:
     def write(temporary: Path) -> None:
-        os.utime(temporary, (0, 0))
         folder.save(splits, tmp_path / "g")  # another writer of the same place
         assert temporary.is_dir()
         (temporary / "whole.txt").write_text("whole")
@@ -314,21 +309,29 @@ def test_pipes_and_devices_are_refused_at_once(splits: Splits, tmp_path: Path) -
     assert len(whole_folder.read_regular(place / "train.npy", size)) == size
 
 
+KILLED = """
+import os, signal, sys, tempfile
+from biqe.graph.whole_folder import temporary_folder
+tempfile.tempdir = sys.argv[1]
+with temporary_folder("biqe-exact-") as folder:
+    (folder / "socket").touch()
+    print(folder, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 def test_temporary_folders_of_killed_processes_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for name in ("biqe-x-killed", "biqe-x-young", "other-killed"):
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert Path(killed.stdout.strip()).is_dir()
+    others = ["biqe-exact-mine", "biqe-mine", "other-12345678"]
+    for name in others:
         (tmp_path / name).mkdir()
-        (tmp_path / name / "file").touch()
-        if "killed" in name:
-            os.utime(tmp_path / name, (0, 0))
-    (tmp_path / "biqe-x-link").symlink_to(tmp_path / "other-killed")
-    with whole_folder.temporary_folder("biqe-x-") as mine:
-        os.utime(mine, (0, 0))
-        with whole_folder.temporary_folder("biqe-x-") as second:
-            found = sorted(path.name for path in tmp_path.iterdir())
-            assert found == sorted(["biqe-x-link", "biqe-x-young", "other-killed", mine.name, second.name])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["biqe-x-link", "biqe-x-young", "other-killed"]
-    assert (tmp_path / "other-killed" / "file").exists()
+    (tmp_path / "biqe-log-12345678").symlink_to(tmp_path / "other-12345678")
+    others.append("biqe-log-12345678")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with whole_folder.temporary_folder("biqe-log-") as mine, whole_folder.temporary_folder("biqe-exact-") as second:
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, mine.name, second.name])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
 
 
 @pytest.mark.parametrize("value", [2_000_000_000, -1, 3])

@@ -16,7 +16,7 @@ from biqe.models._draws import PooledDropout
 from biqe.models.biqe import BiQE, Config
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet
 from biqe.query.tokens import FIRST_ENTITY, token_count
-from biqe.train.presets import PRESETS
+from biqe.training.presets import PRESETS
 
 ENTITIES, RELATIONS = 30, 4
 VARIANTS = [

@@ -20,7 +20,7 @@ from biqe.query.bound import HIDDEN as H
 from biqe.query.bound import TARGET as T
 from biqe.query.bound import AnswerSets, BoundQuery, QuerySet
 from biqe.query.dag import orient
-from biqe.train.config import TrainConfig
+from biqe.training.config import TrainConfig
 
 ENTITIES, RELATIONS = 7, 3
 EVERYTHING = ENTITIES**3

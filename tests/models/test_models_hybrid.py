@@ -19,8 +19,8 @@ from biqe.models.cqd import CQD
 from biqe.models.cqd import Config as CqdConfig
 from biqe.models.hybrid import Config, Hybrid
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet
-from biqe.train.config import TrainConfig
-from biqe.train.training_data import validation
+from biqe.training.config import TrainConfig
+from biqe.training.training_data import validation
 
 ENTITIES, RELATIONS, RANK = 30, 4, 5
 QUERIES = (

@@ -46,7 +46,7 @@ def test_pages_are_written_from_results_and_checked(tool, tmp_path):
     assert table.main(["--root", str(tmp_path), "--check"]) == 0
     page = (tmp_path / "README.md").read_text()
     assert page.startswith("a\n<!--") and page.endswith("-->\nb\n") and "old" not in page
-    row = "| [q2b-fb15k237](RESULTS.md#q2b-fb15k237) | CQD-Beam | mean HITS@3 | 0.250 | 0.314 | 0 s |"
+    row = "| [q2b-fb15k237](RESULTS.md#q2b-fb15k237) | CQD-Beam | mean HITS@3 | 0.250 (valid) | 0.314 | 0 s |"
     assert row in page and "Before you compare" in page.split(row)[0]
     assert "| Hybrid |" not in page, "a quick run is no result"
     page = (tmp_path / "RESULTS.md").read_text()

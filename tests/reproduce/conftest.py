@@ -20,7 +20,7 @@ from biqe.graph.vocabulary import Vocabulary
 from biqe.mine.dataset import MineConfig, mine_split
 from biqe.reproduce import recipe as recipes
 from biqe.reproduce.work import Places
-from biqe.train.queries import triple_queries
+from biqe.training.queries import triple_queries
 
 
 def town(towns: int = 12, streets: int = 5) -> Splits:

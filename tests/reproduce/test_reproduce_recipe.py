@@ -26,7 +26,7 @@ def test_every_table_of_the_paper_is_there():
 @pytest.mark.parametrize("recipe", ALL, ids=lambda recipe: f"{recipe.table}/{recipe.name}")
 @pytest.mark.parametrize("quick", [False, True])
 def test_every_recipe_can_be_built(recipe, quick):
-    from biqe.train import session
+    from biqe.training import session
 
     job = Job(recipe, 0, quick)
     recipes.check_options(recipe, job.model_config)
@@ -162,11 +162,11 @@ def test_a_recipe_may_start_from_a_preset(toy_recipes, monkeypatch):
     path.write_text(path.read_text().replace('model = "biqe"', 'model = "biqe"\npreset = "small"'))
     recipe = recipes.load("toy").recipe("one")
     preset = SimpleNamespace(model_config={"width": 4, "norm": "post"}, train={"paths": 7, "average": 0.0})
-    monkeypatch.setitem(sys.modules, "biqe.train.presets", SimpleNamespace(PRESETS={"small": preset}))
+    monkeypatch.setitem(sys.modules, "biqe.training.presets", SimpleNamespace(PRESETS={"small": preset}))
     settings = Job(recipe, 0).settings
     assert settings["model_config"]["norm"] == "post" and settings["train"]["average"] == 0.0
     assert (settings["model_config"]["width"], settings["train"]["paths"]) == (16, 100), "the recipe's own come last"
-    monkeypatch.setitem(sys.modules, "biqe.train.presets", SimpleNamespace(PRESETS={"smell": preset}))
+    monkeypatch.setitem(sys.modules, "biqe.training.presets", SimpleNamespace(PRESETS={"smell": preset}))
     with pytest.raises(UnknownName, match="starts from preset 'small'; there are smell") as caught:
         Job(recipe, 0).settings  # noqa: B018
     assert caught.value.hint == "did you mean 'smell'?"

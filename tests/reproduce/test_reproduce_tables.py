@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from biqe.benchmarks import registry
 from biqe.errors import UnreadableFile
 from biqe.reproduce import recipe as recipes
 from biqe.reproduce import result as results
 from biqe.reproduce import tables
 from biqe.reproduce.job import Job
 from biqe.reproduce.result import Result
-from biqe.reproduce.tables import compare, compare_all, mean_and_deviation
+from biqe.reproduce.tables import OTHER_QUERIES, compare, compare_all, mean_and_deviation
 
 SHAPES = ["1p", "2p", "3p", "2i", "3i", "ip", "pi", "all"]
 
@@ -252,6 +253,20 @@ def test_what_is_not_as_the_recipe_asks_for_today_is_said():
         "the recipe's own first"
     )
     assert block.averages[1].how == "valid split, 1 seed, 0 s in all, width=64, weight_decay=0.5"
+
+
+def test_a_result_of_queries_mined_by_another_rule_is_marked_and_stands_behind_those_of_today():
+    figures, today = {"split": {"mrr": 0.2}}, registry.queries_of_today("fb15k237-cq")
+    longer = found("cq-fb15k237", "biqe", figures=figures, fingerprints={"benchmark": "0" * 16})
+    short = [
+        found("cq-fb15k237", "biqe", seed, minutes=2, split="test", figures=figures, fingerprints={"benchmark": mined})
+        for seed, mined in enumerate((today, "0" * 16))
+    ]
+    table = recipes.load("cq-fb15k237")
+    averages = compare(table, [longer, *short]).rows[table.recipes.index(table.recipe("biqe"))].averages
+    assert [ours.of_other_queries for ours in averages] == [False, True, True], "and never averaged with each other"
+    assert averages[0].how == "test split, 1 seed, 0 s in all" and averages[1].how.endswith(OTHER_QUERIES)
+    assert registry.queries_of_today("fb15k237-q2b") is None, "made by others, so never mined anew"
 
 
 def write(folder, result, name):

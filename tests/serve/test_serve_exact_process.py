@@ -16,6 +16,8 @@ import biqe
 from biqe.errors import BiqeError, RequestRefused, TookTooLong
 from biqe.serve.config import EngineConfig
 from biqe.serve.engine import Engine
+from biqe.serve.exact_messages import read_answer
+from biqe.serve.exact_process import answered
 from biqe.serve.live.live_graph import LiveGraph
 from biqe.serve.live.upload import Upload
 
@@ -83,6 +85,15 @@ def test_an_upload_that_takes_all_time_or_memory_ends_alone(kb, tmp_path):
             await engine.stop()
 
     asyncio.run(run())
+
+
+def test_an_upload_of_more_than_the_server_wants_to_hold_is_refused(monkeypatch):
+    upload = Upload(b"".join(b"Bonn\tnear\tplace%d\n" % number for number in range(1000)), "tsv")
+    assert len(read_answer(answered(upload, {}, None)).statements) == 1000
+    monkeypatch.setattr("biqe.serve.exact_process.STATEMENTS", 1000)
+    with pytest.raises(RequestRefused, match="statements") as refused:
+        read_answer(answered(upload, {}, None))
+    assert refused.value.status == 413
 
 
 def test_a_process_of_the_exact_store_is_replaced_after_some_queries(kb, monkeypatch):

@@ -21,6 +21,7 @@ from biqe.graph.vocabulary import Vocabulary
 from biqe.serve.live import Changes, LiveConfig, LiveGraph, Statement, Text
 from biqe.serve.live.changes import encode
 from biqe.serve.live.copying import copy
+from biqe.suggest.rejections import Rejections
 
 
 def toy() -> Splits:
@@ -53,7 +54,10 @@ def live(tmp_path):
 
 
 def test_a_copy_is_the_same_graph(live, tmp_path):
+    rejections = Rejections(live.folder / "rejected.jsonl")
+    rejections.add(("a", "r", "b"))
     done = copy(live.folder, tmp_path / "copy")
+    assert Rejections(tmp_path / "copy" / "rejected.jsonl").names == rejections.names
     again = LiveGraph(tmp_path / "copy")
     assert held(again) == held(live)
     assert (again.version, again.known, again.origin) == (5, "train", live.origin)

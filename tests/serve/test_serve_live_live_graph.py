@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from biqe.errors import RunFailed
@@ -75,6 +76,43 @@ def test_acknowledged_updates_survive_kills(tmp_path, compact_records):
             assert holds(live.snapshot(), f"x{earlier}_0", "r", "a")
         assert live.apply(Changes(inserted=(Statement(f"after{attempt}", "r", "a"),))).inserted == 1
         live.close()
+
+
+def test_writers_killed_at_any_moment_lose_nothing(tmp_path):
+    """Three writers at a time, forked from an open graph, with new bases in between; BIQE_KILL_ROUNDS=40 tries more."""
+    rounds, rng = int(os.environ.get("BIQE_KILL_ROUNDS", "6")), random.Random(3)
+    live = LiveGraph(tmp_path / "live", toy(), config=LiveConfig(compact_records=40))
+    acknowledged: set[str] = set()
+    for number in range(rounds):
+        writers = []
+        for name in "xyz":
+            reading, writing = os.pipe()
+            pid = os.fork()
+            if not pid:
+                try:
+                    for count in range(1_000_000):
+                        entity = f"{name}{number}_{count}"
+                        live.apply(Changes(inserted=(Statement(entity, "r", "a"), Statement(entity, "s", "b"))))
+                        os.write(writing, f"{entity}\n".encode())
+                finally:
+                    os._exit(1)
+            os.close(writing)
+            writers.append((pid, open(reading)))
+        for _, told in writers:
+            acknowledged.update(told.readline().strip() for _ in range(rng.randrange(1, 40)))
+        for pid, told in writers:
+            os.kill(pid, signal.SIGKILL)
+            acknowledged.update(line.strip() for line in told if line.endswith("\n"))
+            told.close()
+            assert os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+        view = live.snapshot()
+        names = view.vocabulary.entities
+        count = np.bincount(view.graph.triples[:, 0], minlength=len(names))
+        assert all(count[names.find(name)] == 2 for name in acknowledged)
+    found = LiveGraph(tmp_path / "live", read_only=True)
+    assert found.version == live.version >= len(acknowledged)
+    assert len(found.snapshot().graph.triples) == 1 + 2 * found.version, "each update is there completely or not at all"
+    print(f"{3 * rounds:,} kills, {len(acknowledged):,} acknowledged updates")  # pytest -s shows it
 
 
 def test_two_writers_killed_together_lose_nothing(tmp_path):

@@ -61,6 +61,8 @@ export interface GraphNode {
   id: string;
   label: string;
   kind: "target" | "hidden" | "entity";
+  /** Name of the entity, which leads to its card. */
+  name?: string | null;
   /** How a query names it; null for what it cannot name. */
   term: string | null;
 }

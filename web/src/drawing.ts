@@ -7,8 +7,6 @@ import { probability } from "./numbers";
 export interface DrawnNode extends GraphNode {
   /** The variable that the entity stands for. */
   variable?: string;
-  /** Name of the entity, which leads to its card. */
-  entity?: string | null;
 }
 
 export interface DrawnEdge extends GraphEdge {
@@ -55,7 +53,7 @@ export function draw(nodes: DrawnNode[], edges: DrawnEdge[], room: number, title
     "svg",
     {
       class: "graph",
-      role: nodes.some((node) => node.entity) ? "group" : "img",
+      role: nodes.some((node) => node.name) ? "group" : "img",
       "aria-label": `${title}: ${inWords(nodes, edges)}`,
       viewBox: `0 0 ${picture.width} ${picture.height}`,
       width: Math.ceil(picture.width),
@@ -68,7 +66,7 @@ export function draw(nodes: DrawnNode[], edges: DrawnEdge[], room: number, title
     ...picture.boxes.map(({ node, x, y, width, height }) =>
       svg(
         "g",
-        { class: `vertex ${node.kind}`, "data-term": node.term, "data-entity": node.entity, tabindex: node.entity ? 0 : null, role: node.entity ? "button" : null, "aria-label": node.entity ? node.full : null },
+        { class: `vertex ${node.kind}`, "data-term": node.term, "data-entity": node.name, tabindex: node.name ? 0 : null, role: node.name ? "button" : null, "aria-label": node.name ? node.full : null },
         svg("title", {}, node.variable ? `${node.variable} = ${node.full}` : node.full),
         svg("rect", { class: `node ${node.kind}`, x: x - width / 2, y: y - height / 2, width, height, rx: node.kind === "entity" ? 5 : height / 2 }),
         svg("text", { x, y: y + 5 }, node.label),

@@ -94,7 +94,7 @@ function section(title: string, about: string, content: HTMLElement | null | fal
 function witness(found: NonNullable<Explanation["witness"]>, body: HTMLElement): HTMLElement {
   const edges = found.links.map((link) => ({ source: link.subject, target: link.object, label: link.relation, missing: !link.stored, probability: link.probability }));
   const room = body.clientWidth - 32;
-  return el("div", { class: "drawing witness" }, draw(found.nodes.map((node) => ({ ...node, entity: node.term && node.id })), edges, room, "Witness"), !found.complete && el("p", { class: "about" }, "The search stopped early; there may be a better witness."));
+  return el("div", { class: "drawing witness" }, draw(found.nodes, edges, room, "Witness"), !found.complete && el("p", { class: "about" }, "The search stopped early; there may be a better witness."));
 }
 
 /** A table whose cells are darker the more attention they stand for; the numbers say the same. */

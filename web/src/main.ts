@@ -240,7 +240,9 @@ function why(row: Row): void {
 /** The card of the entity that was clicked on. */
 function follow(event: Event): void {
   const name = entityAt(event);
-  if (name === null) return;
+  // While a link is being drawn, the nodes of the question are its ends.
+  const isEnd = byId<HTMLDetailsElement>("sketch").open && byId("drawing").contains(event.target as Node);
+  if (name === null || isEnd) return;
   event.preventDefault();
   const label = (event.target as Element).closest("[data-entity]")?.querySelector("title")?.textContent ?? (event.target as Element).textContent ?? name;
   drawer.open(cardOf(name, label, { ask: askAbout, missing: hasModel ? missingOf : () => null }));

@@ -30,7 +30,7 @@ function graphOf(rows: Row[]): { nodes: DrawnNode[]; edges: DrawnEdge[] } {
     for (const { link, missing } of links) {
       for (const [id, label] of [[link.subject, link.labels[0]], [link.object, link.labels[2]]] as const) {
         const isOpen = id.startsWith("?");
-        nodes.set(id, { id, label: label ?? id, kind: found.has(id) ? "target" : isOpen ? "hidden" : "entity", term: null, entity: isOpen ? null : id });
+        nodes.set(id, { id, label: label ?? id, kind: found.has(id) ? "target" : isOpen ? "hidden" : "entity", term: null, name: isOpen ? null : id });
       }
       const key = JSON.stringify([link.subject, link.predicate, link.object]);
       edges.set(key, { source: link.subject, target: link.object, label: link.labels[1] ?? link.predicate, missing, probability: link.probability });

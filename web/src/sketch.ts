@@ -47,6 +47,8 @@ export function createSketch(picture: HTMLElement, question: { read(): string; w
   byId("link-add").addEventListener("click", () => void add());
 
   pulled(picture, (start, end) => {
+    // While nothing is being drawn, a click on a name leads to its card (main.ts).
+    if (end === start && !place.open && !start.startsWith("?")) return;
     place.open = true;
     tell("");
     if (end !== start) [from.value, to.value] = [start, end ?? freshVariable(question.read())];

@@ -51,7 +51,13 @@ LISTED = 20
 
 
 class Link(NamedTuple):
-    """One pattern of the query with the row's entities in it."""
+    """One pattern of the query with the row's entities in it.
+
+    >>> link = Link("Bonn", "located_on", "Rhine", 0.22)
+    >>> print(link)
+    Bonn located_on Rhine
+    >>> subject, relation, object_, probability = link
+    """
 
     subject: str
     """Name of an entity; or a variable such as ``?h`` where no entity fits."""
@@ -68,6 +74,15 @@ class Row:
     """One answer. ``row.river``, ``row["river"]`` and ``row.values`` give names; ``row.labels`` what to show.
 
     A variable that is called like an attribute of Row, such as ``?status``, is reached by ``row["status"]``.
+
+    >>> import biqe
+    >>> row = biqe.open("atlas").ask("SELECT ?country { :Danube :flows_through ?country }").predicted[0]
+    >>> row.country, row["country"], row.status, 0 < row.probability < 1
+    ('Slovakia', 'Slovakia', 'predicted', True)
+    >>> print(row.missing[0])
+    Danube flows_through Slovakia
+    >>> row.why
+    'Bratislava located on Danube, and Bratislava located in Slovakia: then “flows through” holds in ...'
     """
 
     __slots__ = ("_answers", "ids", "number")
@@ -183,7 +198,17 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Answers(ResultRows[Row]):
-    """The answers to one query: a sequence of rows, known ones first, then predicted ones, likely first."""
+    """The answers to one query: a sequence of rows, known ones first, then predicted ones, likely first.
+
+    >>> import biqe
+    >>> answers = biqe.open("atlas").ask("SELECT ?country { :Danube :flows_through ?country }", top=3)
+    >>> len(answers.known), len(answers.predicted), answers[0].status
+    (7, 3, 'known')
+    >>> [row.country for row in answers.predicted]
+    ['Slovakia', 'Serbia', 'Hungary']
+    >>> list(answers.to_pandas().columns)
+    ['country', 'status', 'probability', 'missing']
+    """
 
     text: str
     """The query as it was asked."""

@@ -100,7 +100,13 @@ class TermRow:
 
 @dataclass(frozen=True, eq=False)
 class TermTable(ResultRows[TermRow]):
-    """The answers to a query that gives values rather than entities."""
+    """The answers to a query that gives values rather than entities.
+
+    >>> import biqe
+    >>> counted = biqe.open("atlas").ask("SELECT (COUNT(?city) AS ?n) { ?city :located_on :Rhine }", mode="known")
+    >>> counted[0].n, counted[0].status
+    (11, 'known')
+    """
 
     text: str
     variables: tuple[str, ...]

@@ -19,7 +19,15 @@ from pathlib import Path
 
 from biqe.benchmarks import anycq, betae, gqe_bio, hpo, query2box
 from biqe.benchmarks.opened import OpenBenchmark, cached_questions
-from biqe.benchmarks.public_graphs import GRAPH_FILES, check_graph, mined_set, public_graph, queries_digest
+from biqe.benchmarks.public_graphs import (
+    DIGESTS,
+    FINGERPRINTS,
+    GRAPH_FILES,
+    check_graph,
+    mined_set,
+    public_graph,
+    queries_digest,
+)
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.benchmarks.storage import data_folder, key_of, missing_files, refuse_missing
 from biqe.errors import InvalidOption, UnknownName, VocabularyMismatch
@@ -82,6 +90,13 @@ def open(  # noqa: A001 - read as benchmarks.open
     if seed < 0:
         raise InvalidOption(f"seed must be 0 or more. Got {seed}")
     return _entry(name).open(name, data_folder(data), splits, seed)
+
+
+def queries_of_today(name: str) -> str | None:
+    """The fingerprint that ``open`` gives a set that is mined here, with seed 0; None for other benchmarks."""
+    if name not in DIGESTS:
+        return None
+    return key_of("mined", name, FINGERPRINTS[_entry(name).facts.graph], DIGESTS[name])
 
 
 def _entry(name: str) -> _Entry:

@@ -37,7 +37,7 @@ def as_graph_folder(graph: str, out: Path) -> str:
     """``graph`` itself if it is a graph folder; a live graph is copied into the run, as it is now."""
     from biqe.graph import folder as graph_folder
     from biqe.serve.live.generations import is_live_folder
-    from biqe.train.run import GRAPH, check_free
+    from biqe.training.run import GRAPH, check_free
 
     if graph == "atlas" or not is_live_folder(graph):
         return graph

@@ -50,11 +50,11 @@ def of_run(run: Path, loaded: LoadedModel) -> EvaluationQueries:
     from biqe.errors import EmptyResult, InvalidOption
     from biqe.knowledge_base.locate import EMBEDDED
     from biqe.query.bound import QuerySet
-    from biqe.train import held_out, weigh_links
-    from biqe.train.config import TrainConfig
-    from biqe.train.run import Run, is_run_folder
-    from biqe.train.session import open_graph
-    from biqe.train.training_data import open_training_data, validation
+    from biqe.training import held_out, weigh_links
+    from biqe.training.config import TrainConfig
+    from biqe.training.run import Run, is_run_folder
+    from biqe.training.session import open_graph
+    from biqe.training.training_data import open_training_data, validation
 
     data, most = None, weigh_links.MOST_QUESTIONS
     if run.as_posix() in EMBEDDED:

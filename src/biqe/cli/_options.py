@@ -28,6 +28,9 @@ Known = Annotated[
 Top = Annotated[int, typer.Option(help="Predicted rows, at most.")]
 # Far more threads than any machine has cores cannot be started, and end the program.
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Processor threads.", show_default=False)]
+Device = Annotated[
+    str, typer.Option("--device", help="Where the model computes: cpu, cuda, mps, or auto: a GPU if there is one.")
+]
 DataFolder = Annotated[
     Path | None, typer.Option("--data", help="Folder of benchmark files. Default: BIQE_DATA.", show_default=False)
 ]
@@ -171,7 +174,7 @@ def parse_settings(model: str, words: list[str]) -> tuple[dict[str, Any], dict[s
 def _fields(model: str) -> tuple[dict[str, str], dict[str, str]]:
     """Names and types of the training settings, and of the settings of ``model``."""
     from biqe.models._catalogue import module_of
-    from biqe.train.config import TrainConfig
+    from biqe.training.config import TrainConfig
 
     train, own = (
         {field.name: str(field.type) for field in dataclasses.fields(kind)}

@@ -11,7 +11,7 @@ import typer
 
 from biqe.answer import formats
 from biqe.cli._console import out
-from biqe.cli._options import GraphFolder, Known, Target, Top, query_text
+from biqe.cli._options import Device, GraphFolder, Known, Target, Top, query_text
 from biqe.errors import InvalidOption
 from biqe.predict.config import JOINT, MODES, TOP, WIDTH
 
@@ -37,6 +37,7 @@ def ask(
     format: Annotated[str, typer.Option(help=f"{', '.join(formats.names()[:-1])} or {formats.names()[-1]}.")] = "table",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     graph: GraphFolder = None,
+    device: Device = "cpu",
     known: Known = None,
     joint: Annotated[
         str | None,
@@ -82,7 +83,7 @@ def ask(
     # Read before anything is opened: a missing file should not wait for a graph.
     is_typed = query is None and sys.stdin is not None and sys.stdin.isatty()
     text = None if is_typed else query_text(query, target)
-    kb = open_knowledge_base(target, graph=graph, known=known)
+    kb = open_knowledge_base(target, graph=graph, known=known, device=device)
 
     def answer(question: str) -> Any:
         return kb.ask(

@@ -32,8 +32,8 @@ def calibrate(
     from biqe.cli._console import out, print_json
     from biqe.errors import InvalidOption, UnknownName, UnsupportedQuery
     from biqe.knowledge_base.locate import EMBEDDED
-    from biqe.train.run import Run, is_run_folder
-    from biqe.train.weigh_links import weigh_run
+    from biqe.training.run import Run, is_run_folder
+    from biqe.training.weigh_links import weigh_run
 
     if run.as_posix() in EMBEDDED:
         raise InvalidOption(

@@ -41,8 +41,8 @@ def config(
     --solve changes the run's model for all commands that use it.
     """
     from biqe.models._catalogue import module_of
-    from biqe.train.config import TrainConfig
-    from biqe.train.run import Run
+    from biqe.training.config import TrainConfig
+    from biqe.training.run import Run
 
     if solve and (defaults or run is None):
         raise InvalidOption(
@@ -94,7 +94,7 @@ def _show(settings: dict[str, Any], json: bool) -> None:
 def _change_solving(run: Path, words: list[str]) -> dict[str, Any]:
     """Change how the model of a run, or of a model folder, solves queries; returns the changed options."""
     from biqe.models import store
-    from biqe.train.run import Run, is_run_folder
+    from biqe.training.run import Run, is_run_folder
 
     folder = Run.open(run).model_folder if is_run_folder(run) else run
     name = store.read_manifest(folder)["model"]

@@ -32,7 +32,7 @@ from biqe.cli._options import (
 from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from biqe.train.plan import Plan
+    from biqe.training.plan import Plan
 
 WELL, NOTE, BAD = "ok", "note", "bad"
 LEAST_PYTHON = (3, 11)
@@ -142,8 +142,8 @@ def _graph(name: str, json: bool) -> None:
 def _plan(name: str, model: str, settings: tuple[dict[str, Any], dict[str, Any]], ranks: int, json: bool) -> None:
     from biqe.cli._console import out, print_json, table
     from biqe.graph import folder
-    from biqe.train import session
-    from biqe.train.plan import Sizes, measured_rate, plan
+    from biqe.training import session
+    from biqe.training.plan import Sizes, measured_rate, plan
 
     train_options, model_options = settings
     if "minutes" not in train_options:
@@ -304,7 +304,7 @@ def _cores() -> Check:
 
 
 def _rate() -> Check:
-    from biqe.train.plan import measured_rate
+    from biqe.training.plan import measured_rate
 
     return Check("speed", WELL, f"{measured_rate() / 1e9:,.0f} GFLOP/s in matrix products, just now")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biqe.cli._options import Threads
+from biqe.cli._options import Device, Threads
 
 if TYPE_CHECKING:
     from biqe.cli._evaluation_queries import EvaluationQueries
@@ -71,6 +71,7 @@ def evaluate(
         int | None, typer.Option(min=1, help="Targets scored in one go; less needs less memory.", show_default=False)
     ] = None,
     threads: Threads = None,
+    device: Device = "auto",
     out: Annotated[
         Path | None,
         typer.Option(
@@ -131,12 +132,13 @@ def evaluate(
     from biqe.evaluate.report import check_target
     from biqe.models import store
     from biqe.models._contract import use_graph
+    from biqe.models._device import device_named
 
     if out is not None:
         check_target(out)
     if threads is not None:
         torch.set_num_threads(threads)
-    loaded = store.load(_model_folder(run))
+    loaded = store.load(_model_folder(run), device_named(device))
     if query_set is not None and is_benchmark(query_set):
         asked = of_benchmark(query_set, split, filter_graph, data, run, loaded.vocabulary)
     elif query_set is not None:
@@ -348,7 +350,7 @@ def _with_hidden_facts(
 
 def _training_of(run: Path) -> dict[str, Any] | None:
     """How the run was trained, for the report; None where only a model folder is left of it."""
-    from biqe.train.run import Run, is_run_folder
+    from biqe.training.run import Run, is_run_folder
 
     if not is_run_folder(run):
         return None

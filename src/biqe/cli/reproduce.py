@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from biqe.cli._options import Device
+
 if TYPE_CHECKING:
     from biqe.reproduce.job import Job
 
@@ -31,7 +33,8 @@ def reproduce(
     sample: Annotated[
         int | None, typer.Option(help="Rank so many queries of each shape, not all.", show_default=False)
     ] = None,
-    split: Annotated[str, typer.Option(help="valid, or test where there are test queries.")] = "valid",
+    split: Annotated[str, typer.Option(help="test, or valid, whose queries also chose the models.")] = "test",
+    device: Device = "cpu",
     data: Annotated[
         Path | None, typer.Option(help="Folder of benchmark files; else BIQE_DATA.", show_default=False)
     ] = None,
@@ -69,12 +72,15 @@ def reproduce(
 
     from biqe.cli._console import err, print_json
     from biqe.cli._console import out as stdout
+    from biqe.models._device import device_named
     from biqe.reproduce import tables
     from biqe.reproduce.result import read_all
     from biqe.reproduce.runner import run_table
     from biqe.reproduce.work import Places
 
-    places = Places(work, results, data)
+    if device != "cpu":
+        device_named(device)  # refused now, and not once for each job
+    places = Places(work, results, data, device)
     watcher = _Watcher(err, quiet=json)
     try:
         states = run_table(chosen, listed, places, resume=resume, watcher=watcher)
@@ -84,7 +90,8 @@ def reproduce(
             "--only": (only, None),
             "--minutes": (minutes, None),
             "--sample": (sample, None),
-            "--split": (split, "valid"),
+            "--split": (split, "test"),
+            "--device": (device, "cpu"),
             "--data": (data, None),
             "--work": (work, WORK),
             "--results": (results, RESULTS),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from biqe.cli._options import GraphFolder, Known, Target
+from biqe.cli._options import Device, GraphFolder, Known, Target
 
 if TYPE_CHECKING:
     from biqe.knowledge_base import KnowledgeBase
@@ -46,6 +46,7 @@ def serve(
         typer.Option(help="Address of a reverse proxy that tells its clients' addresses.", show_default=False),
     ] = None,
     graph: GraphFolder = None,
+    device: Device = "cpu",
     known: Known = None,
     seconds: Annotated[float, typer.Option(help="Time limit of one request.")] = 30.0,
     max_rows: Annotated[int, typer.Option(help="Maximum number of rows of one answer.")] = 10_000,
@@ -94,13 +95,19 @@ def serve(
         telemetry=telemetry,
     )
     refuse_without_extra()
-    _start(target, graph, known, live, config, check, as_json)
+    if workers > 1 and device != "cpu":
+        raise InvalidOption(
+            f"several processes share a model in main memory only. Got --workers {workers}, --device {device}",
+            hint="serve with one of the two",
+        )
+    _start(target, graph, known, device, live, config, check, as_json)
 
 
 def _start(
     target: str,
     graph: Path | None,
     known: str | None,
+    device: str,
     live: Path | None,
     config: ServeConfig,
     check: bool,
@@ -116,7 +123,7 @@ def _start(
         Tokens.of_file(config.token_file)
         if is_world_readable(config.token_file):
             print(f"warning: every user of this machine can read {config.token_file}", file=sys.stderr)
-    kb = open_knowledge_base(target, graph=graph, known=known)
+    kb = open_knowledge_base(target, graph=graph, known=known, device=device)
     if check:
         if kb.model_folder is not None:
             _ = kb.predictor  # raises if the model cannot be loaded

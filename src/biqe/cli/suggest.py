@@ -232,9 +232,12 @@ def _review(
 
 def _reject(kb: KnowledgeBase, rejections: Rejections, one: Suggestion) -> None:
     """Remember it in the folder of the live graph, which a server of this graph uses, too."""
-    from biqe.serve.live.generations import create
+    from biqe.serve.start import open_live
 
-    create(rejections.path.parent, kb.splits, known=kb.known, prefixes=kb.prefixes or {})
+    if not rejections.path.parent.is_dir():
+        live = open_live(kb, None, read_only=False)  # makes the folder as a server would
+        assert live is not None
+        live.close()
     rejections.add((one.subject, one.relation, one.object))
 
 

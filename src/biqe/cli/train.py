@@ -13,6 +13,7 @@ import typer
 
 from biqe.cli._options import (
     DataFolder,
+    Device,
     Json,
     Layers,
     Settings,
@@ -26,7 +27,7 @@ from biqe.cli._options import (
 from biqe.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from biqe.train.loop import Result
+    from biqe.training.loop import Result
 
 DEFAULT_MINUTES = 10.0
 _SHOWN = ("mrr", "hits@3", "hits@10", "auc", "apr")
@@ -59,7 +60,10 @@ def train(
     resume: Annotated[
         Path | None,
         typer.Option(
-            "--resume", metavar="RUN", help="Stopped run to finish. Takes no other option.", show_default=False
+            "--resume",
+            metavar="RUN",
+            help="Stopped run to finish. Takes no option but --device.",
+            show_default=False,
         ),
     ] = None,
     continue_: Annotated[
@@ -123,6 +127,7 @@ def train(
         int | None, typer.Option(help="Entities drawn for each step, with --softmax sampled.", show_default=False)
     ] = None,
     threads: Annotated[int, typer.Option(help="Processor threads; 0 uses all cores.")] = 0,
+    device: Device = "auto",
     shard_entities: ShardEntities = False,
     option: Settings = None,
     json: Json = False,
@@ -149,9 +154,9 @@ def train(
     validated, and the last weights are kept.
     """
     from biqe.cli._console import err, print_json
-    from biqe.train import presets, session
-    from biqe.train.adapt import adapted
-    from biqe.train.ranks import is_first
+    from biqe.training import presets, session
+    from biqe.training.adapt import adapted
+    from biqe.training.ranks import is_first
 
     _check_options(context, graph, graph_folder, out, set_, data, resume)
     graph = graph if graph is not None else graph_folder
@@ -162,7 +167,7 @@ def train(
     with _Display(err, quiet=json) if is_first() else _Silent() as display, ExitStack() as stack:
         if resume is not None:
             folder = resume
-            result = session.resume(resume, listener=display, note=note)
+            result = session.resume(resume, device=device, listener=display, note=note)
         else:
             assert graph is not None
             folder, origin = out or free_folder("runs", graph), None
@@ -231,6 +236,7 @@ def train(
                 start_from=start_from,
                 continues=origin,
                 preset=preset,
+                device=device,
                 listener=display,
                 note=note,
             )
@@ -257,7 +263,7 @@ def _check_options(
     resume: Path | None,
 ) -> None:
     """InvalidOption if options are missing, or do not go together."""
-    if resume is not None and (others := given_options(context, apart_from=("resume", "json"))):
+    if resume is not None and (others := given_options(context, apart_from=("resume", "device", "json"))):
         raise InvalidOption(
             f"--resume takes the run folder and nothing else: the run goes on as it began. Got {', '.join(others)}",
             hint=f"'biqe train --resume {resume}' goes on; other settings need a new run, which may begin with this "

@@ -33,6 +33,7 @@ from biqe.evaluate.report import plain
 from biqe.evaluate.scoring import Progress, Skipped, at_rest, batches, by_reason, nothing_ranked, supported
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models._contract import trace
+from biqe.models._device import device_of, on_device
 from biqe.query.bound import TARGET, BoundQuery, QuerySet
 from biqe.query.dag import analyse
 from biqe.query.tokens import TokenTable, tokens
@@ -91,14 +92,14 @@ def attention_shares(
     with at_rest(model):
         encoded = model.encode(asked)
         for part in batches(np.asarray(encoded.sizes), np.ones(len(asked), np.int64), BATCH_QUERIES):
-            traced = trace(model, encoded.batch(part))
+            traced = trace(model, on_device(encoded.batch(part), device_of(model)))
             for place, row in enumerate(part.tolist()):
                 query = asked[row]
                 elements, masks = token_elements(traced, place)
                 if len(masks) == 0:
                     continue
                 outside = non_ancestors(query)[elements[masks]][:, elements]  # (masks, tokens)
-                weights = torch.stack([layer[place] for layer in traced.attention])  # (layers, H, T, T)
+                weights = torch.stack([layer[place].cpu() for layer in traced.attention])  # (layers, H, T, T)
                 weights = weights[:, :, torch.from_numpy(masks), : len(elements)]  # padding left out
                 found = torch.einsum("lhmt,mt->mlh", weights.double(), torch.from_numpy(outside).double())
                 shares.append(found.numpy())
@@ -211,7 +212,7 @@ def query_attention(
         for kind, id_, element in zip(found.kinds, found.ids, found.elements, strict=True)
     ]
     nodes = sorted(query.targets)
-    weights = np.stack([layer[0].double().numpy() for layer in traced.attention])  # (layers, H, T, T)
+    weights = np.stack([layer[0].cpu().double().numpy() for layer in traced.attention])  # (layers, H, T, T)
     weights = np.stack([weights[:, :, elements == node].mean(axis=2) for node in nodes], axis=2)  # (layers, H, V, T)
     best = traced.scores.double().exp().topk(min(top, traced.scores.shape[1]), dim=1)
     return QueryAttention(

@@ -12,6 +12,7 @@ patterns between variables form no cycle, as in all benchmarks; for other querie
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -75,6 +76,9 @@ class MissingLinks:
         return found
 
     def _tree(self, query: BoundQuery) -> _Tree | None:
+        if query.negated:  # no link of a negated part is needed
+            edges = zip(query.edges, query.negated, strict=True)
+            query = replace(query, edges=tuple(edge for edge, part in edges if part == 0), negated=())
         tree = _Tree(self, query)
         return None if tree.has_cycle else tree
 

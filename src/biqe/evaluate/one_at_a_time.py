@@ -34,6 +34,7 @@ from biqe.evaluate.scoring import (
     nothing_ranked,
     supported,
 )
+from biqe.models._device import device_of, on_device
 from biqe.query.bound import AnswerSets, QuerySet
 from biqe.query.dag import analyse
 
@@ -157,11 +158,11 @@ def _in_turns(
             encoded = model.encode(asked)
             left = np.diff(asked.target_offsets)  # targets not yet filled in
             for part in batches(np.asarray(encoded.sizes), left, size):
-                scores = model.scores(encoded.batch(part))
+                scores = model.scores(on_device(encoded.batch(part), device_of(model)))
                 check_shape(model, scores, int(left[part].sum()))
                 numbers = np.array([orders[row][turn] for row in rows[part].tolist()])  # in the set's target order
                 places = np.cumsum(left[part]) - left[part] + _places(nodes, queries, rows[part], numbers)
-                own = scores[torch.from_numpy(places)]  # (queries, E)
+                own = scores[torch.from_numpy(places).to(scores.device)].cpu()  # (queries, E)
                 known = np.flatnonzero(gold[numbers] >= 0)
                 targets = numbers[known]
                 ranks = rank_targets(own[torch.from_numpy(known)], gold[targets], filters.take(targets))

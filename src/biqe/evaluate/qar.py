@@ -11,7 +11,8 @@ A wrong tuple for a question that has answers costs recall and no precision. ``s
 precision. Easy questions have an answer in the graph that is given, hard ones do not; ``hard F1`` leaves the easy ones
 out.
 
-The tuple is the most probable one that the search over links finds; below a probability it is kept back. That threshold
+The tuple is a stored answer where the exact engine finds one in its time, else the most probable one that the search
+over links finds; below a probability that is kept back. That threshold
 is chosen on validation questions, one for each number of free variables: on one half of them for the other half where
 these are evaluated themselves. Beside it stands the exact engine alone, which returns a stored answer or nothing.
 """
@@ -161,7 +162,7 @@ def evaluate_qar(
     each half by the other."""
     start = time.perf_counter()
     exact = exact_alone(missing.known, questions)
-    found = searched(model, missing.known, questions, progress)
+    found = searched(model, missing.known, questions, exact, progress)
     free = np.array([rows.shape[1] for rows in questions.answers])
     if thresholds is None:
         limits, chosen = cross_chosen(found, questions.kinds, free, seed)
@@ -295,7 +296,8 @@ def thresholds_on(
         np.concatenate([rng.permutation(np.flatnonzero(free == n))[:THRESHOLD_QUESTIONS] for n in np.unique(free)])
     )
     sample = questions.take(taken)
-    return cross_chosen(searched(model, graph, sample, progress), sample.kinds, free[taken], seed)[1]
+    found = searched(model, graph, sample, exact_alone(graph, sample), progress)
+    return cross_chosen(found, sample.kinds, free[taken], seed)[1]
 
 
 # Answers
@@ -312,17 +314,30 @@ def links_of(model: QueryModel) -> LinkProbability:
     return links  # type: ignore[no-any-return]
 
 
-def searched(model: QueryModel, graph: Graph, questions: TupleQuestions, progress: Progress | None = None) -> Found:
-    """The most probable tuple of each question."""
+def searched(
+    model: QueryModel,
+    graph: Graph,
+    questions: TupleQuestions,
+    exact: NDArray[np.bool_],
+    progress: Progress | None = None,
+) -> Found:
+    """A stored answer of each question, where ``exact_alone``, which gives ``exact``, has found one; else the most
+    probable tuple."""
     links = links_of(model)
-    right, chances, seconds = [], [], []
+    right: list[bool] = []
+    chances: list[float] = []
+    seconds: list[float] = []
     for number, (query, answers) in enumerate(zip(questions.queries, questions.answers, strict=True), start=1):
         start = time.perf_counter()
-        with torch.no_grad():
-            best, chance = best_tuple(query, graph, links)
+        if exact[0, number - 1]:
+            right.append(bool(exact[1, number - 1]))
+            chances.append(1.0)
+        else:
+            with torch.no_grad():
+                best, chance = best_tuple(query, graph, links)
+            right.append(best is not None and bool((answers == best).all(axis=1).any()))
+            chances.append(chance)
         seconds.append(time.perf_counter() - start)
-        right.append(best is not None and bool((answers == best).all(axis=1).any()))
-        chances.append(chance)
         if progress is not None:
             progress(number, len(questions))
     return Found(np.array(right), np.array(chances), np.array(seconds))

@@ -15,6 +15,7 @@ from biqe.benchmarks.anycq import TupleQuestions
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import EmptyResult, InvalidOption, RunFailed, TooManyPaths, VocabularyMismatch
 from biqe.models._contract import raw_scores
+from biqe.models._device import device_of, on_device
 from biqe.query.bound import AnswerSets, QuerySet, members
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def score_batches(
 
     The model must be in evaluation mode. ``batch_targets`` is the number of targets scored in one go.
     """
-    size = batch_size(model, batch_targets)
+    size, device = batch_size(model, batch_targets), device_of(model)
     part = queries.take(asked)
     if len(part) == 0:
         return
@@ -233,7 +234,7 @@ def score_batches(
             scores = as_array(_union_scores(model, encoded, sizes, chosen_rows))
             scores = np.maximum.reduceat(scores, np.searchsorted(owner_of, np.arange(len(chosen))), axis=0)
         else:
-            tensor = model.scores(encoded.batch(chosen_rows))
+            tensor = model.scores(on_device(encoded.batch(chosen_rows), device))
             check_shape(model, tensor, int(targets[chosen_rows].sum()))
             scores = as_array(tensor)
         numbers = asked[chosen]
@@ -250,7 +251,7 @@ def _union_scores(
     scores = torch.empty(len(rows), model.entity_count)
     for size in np.unique(sizes[rows]):
         places = np.flatnonzero(sizes[rows] == size)
-        found = raw_scores(model, encoded.batch(rows[places]))
+        found = raw_scores(model, on_device(encoded.batch(rows[places]), device_of(model)))
         check_shape(model, found, len(places))
         scores[torch.from_numpy(places)] = found.to(scores)
     return scores

@@ -29,7 +29,18 @@ OTHERWISE = (
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why one row is an answer. Made by ``biqe.explain.explain``; ``str()`` is the text of 80 columns."""
+    """Why one row is an answer. Made by ``kb.explain``; ``str()`` is the text of 80 columns.
+
+    >>> import biqe
+    >>> kb = biqe.open("atlas")
+    >>> why = kb.explain("SELECT ?country { :Danube :flows_through ?country }", row=0, mode="predicted")
+    >>> why.row, why.status, round(why.probability, 1)
+    ({'country': 'Slovakia'}, 'predicted', 0.5)
+    >>> why.sentence
+    'Bratislava located on Danube, and Bratislava located in Slovakia: then “flows through” holds in ...'
+    >>> why.reasons[0].rules[0].hits > 100
+    True
+    """
 
     model: str | None
     """Name of the model; None where only the graph was asked."""

@@ -163,7 +163,7 @@ def _rules(links: LinkProbability, vocabulary: Vocabulary, link: IdLink) -> list
     fired = sorted(links.reasons(*link), key=lambda each: (-each.confidence, each.path[0] >= count, each.rule))
     told: dict[tuple[object, ...], tuple[Fired, RuleReason]] = {}
     for each in fired:
-        key = tuple(direction % count for direction in each.path), each.through
+        key = tuple(direction % count for direction in each.path), each.through, each.constant, each.of_object
         if key not in told:
             through = tuple(vocabulary.label(entity) for entity in each.through)
             told[key] = each, RuleReason(_path(vocabulary, link, each), each.hits, each.pairs, through)
@@ -175,6 +175,12 @@ def _path(vocabulary: Vocabulary, link: IdLink, fired: Fired) -> str:
     asked = said(vocabulary, link.relation)
     cases = f"then “{asked}” holds in {share} of 100 cases ({fired.hits:,} of {fired.pairs:,})"
     subject, object_ = vocabulary.label(link.subject), vocabulary.label(link.object)
+    if fired.constant is not None:
+        # "F1 country Kenya: so 93 of 100 such have language Swahili"
+        end, other = (object_, subject) if fired.of_object else (subject, object_)
+        held = _step(vocabulary, end, fired.path[0], vocabulary.label(fired.constant))
+        own = f"{other} {asked}" if fired.of_object else f"{asked} {other}"
+        return f"{held}: {share} of 100 like it have “{own}” ({fired.hits:,} of {fired.pairs:,})"
     if len(fired.path) == 1:
         return f"{_step(vocabulary, subject, fired.path[0], object_)}: {cases}"
     first, second = fired.path

@@ -204,7 +204,13 @@ def counted(count: int, noun: str) -> str:
 
 @dataclass(frozen=True)
 class Splits:
-    """train, valid and test triples under one vocabulary. valid and test may be empty."""
+    """train, valid and test triples under one vocabulary. valid and test may be empty.
+
+    >>> graph = Graph.from_triples([("Bonn", "on", "Rhine"), ("Ulm", "on", "Danube")])
+    >>> splits = Splits(graph.vocabulary, train=graph.triples[:1], test=graph.triples[1:])
+    >>> list(splits["test"]), len(splits["complete"])
+    ([('Ulm', 'on', 'Danube')], 2)
+    """
 
     vocabulary: Vocabulary
     train: Triples

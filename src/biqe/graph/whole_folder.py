@@ -19,7 +19,6 @@ import shutil
 import stat
 import tempfile
 import threading
-import time
 import tokenize
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,8 +34,8 @@ MAX_MANIFEST_BYTES = 64 << 20
 """A larger manifest is refused."""
 Written = TypeVar("Written")
 
-ABANDONED = 60.0
-"""Seconds after which an unlocked temporary folder is taken for one whose writer was killed."""
+TEMPORARY = ("biqe-exact-", "biqe-metrics-", "biqe-log-")
+"""Prefixes of temporary folders."""
 
 _HEADS = threading.Lock()
 _AT_WORKING_FOLDER = -100
@@ -51,10 +50,14 @@ def write_folder(target: Path, write: Callable[[Path], Written], *, replace: boo
     InvalidOption raised.
     """
     place = Path(os.path.realpath(target))
-    temporary = place.parent / f".{place.name}.{secrets.token_hex(4)}.new"
+
+    def make() -> Path:
+        found = place.parent / f".{place.name}.{secrets.token_hex(4)}.new"
+        found.mkdir(parents=True)
+        return found
+
     try:
-        temporary.mkdir(parents=True)
-        with _held(temporary):
+        with _own(make) as temporary:
             _delete_abandoned(place.parent, f".{glob.escape(place.name)}.{8 * '[0-9a-f]'}.new")
             written = write(temporary)
             _move(temporary, place, replace=replace)
@@ -70,8 +73,6 @@ def write_folder(target: Path, write: Callable[[Path], Written], *, replace: boo
             f"{target} could not be written: {reason}; what was there before is untouched",
             hint="is the disk full, or the place read-only?",
         ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return written
 
 
@@ -79,26 +80,46 @@ def write_folder(target: Path, write: Callable[[Path], Written], *, replace: boo
 def temporary_folder(prefix: str) -> Iterator[Path]:
     """A new folder in the system's temporary directory, for this user only; it is deleted at the end.
 
-    What killed processes left behind under the same prefix is deleted first.
+    What killed processes left behind is deleted first, under every prefix of TEMPORARY.
     """
-    _delete_abandoned(Path(tempfile.gettempdir()), f"{glob.escape(prefix)}*")
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
-    try:
-        with _held(folder):
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    assert prefix in TEMPORARY
+    for each in TEMPORARY:
+        _delete_abandoned(Path(tempfile.gettempdir()), f"{each}{8 * '[0-9a-z_]'}")
+    with _own(lambda: Path(tempfile.mkdtemp(prefix=prefix))) as folder:
+        yield folder
 
 
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[bool]:
-    """Lock the folder while it is in use; yields whether the lock was free. A killed process loses its lock."""
+def _own(make: Callable[[], Path]) -> Iterator[Path]:
+    """A new folder, locked while it is in use and then deleted. A killed process loses its lock."""
+    while True:
+        folder = make()
+        with contextlib.ExitStack() as stack:
+            # Another process may take it for abandoned before it is locked.
+            try:
+                is_free = stack.enter_context(_held(folder))
+            except FileNotFoundError:
+                continue
+            if is_free is False or not folder.is_dir():
+                continue
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            return
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[bool | None]:
+    """Lock a folder; yields whether the lock was free, or None where the file system has no locks."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # another process holds it, or the file system has no locks
+        except BlockingIOError:
             yield False
+        except OSError:
+            yield None
         else:
             yield True
     finally:
@@ -106,12 +127,11 @@ def _held(folder: Path) -> Iterator[bool]:
 
 
 def _delete_abandoned(parent: Path, pattern: str) -> None:
-    """Delete the folders of this user that killed processes left behind: older than a minute, and nobody's lock."""
+    """Delete the folders of this user that killed processes left behind, which nobody has locked."""
     for left in parent.glob(pattern):
         with contextlib.suppress(OSError):
             found = left.lstat()
-            is_own_folder = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-            if is_own_folder and time.time() - found.st_mtime > ABANDONED:
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
                 with _held(left) as is_free:
                     if is_free:
                         shutil.rmtree(left)
@@ -215,11 +235,19 @@ def read_array(path: Path, *, damaged: str) -> NDArray[Any]:
         os.close(open_regular(path))
         # One at a time: numpy reads the head of a file as Python, and two threads that do so at once may get a
         # SystemError (CPython 3.11). Copy-on-write: numba compiles every kernel once more for read-only arrays.
-        with _HEADS:
+        with _HEADS, np.errstate(over="raise"):
             return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
     except OSError as error:
         raise cannot_be_read(path, error) from error
-    except (ValueError, TypeError, EOFError, SyntaxError, OverflowError, RecursionError, tokenize.TokenError) as error:
+    except (
+        ValueError,
+        TypeError,
+        EOFError,
+        SyntaxError,
+        ArithmeticError,
+        RecursionError,
+        tokenize.TokenError,
+    ) as error:
         raise UnreadableFile(f"{path} is damaged: {error}", hint=damaged) from error
 
 

@@ -94,6 +94,8 @@ class KnowledgeBase:
     """Folders of all models by name, the main one first; empty stands for ``model_folder`` alone."""
     selection: Selection | None = None
     """Which model was best on validation queries of which shape."""
+    device: str = "cpu"
+    """Where models compute: cpu, cuda, mps, or auto, which takes a GPU where there is one."""
     literal_relations: frozenset[str] = frozenset()
     """Relations with literals as objects; only the exact store knows those statements."""
     _loading: RLock = field(default_factory=RLock, compare=False)
@@ -220,11 +222,13 @@ class KnowledgeBase:
                 f"{self.name} has no model yet: {folder} has no manifest.json",
                 hint="a run writes its first model after its first validation; --mode known does without",
             )
+        from biqe.models._device import CPU, device_named
         from biqe.models.store import for_few_rows, load
 
-        loaded = load(folder)
+        place = device_named(self.device)
+        loaded = load(folder, place)
         check_vocabulary(folder, loaded.manifest, self.vocabulary)
-        return for_few_rows(loaded.model)
+        return for_few_rows(loaded.model) if place == CPU else loaded.model
 
     def ask(
         self,
@@ -568,6 +572,7 @@ def open(
     *,
     graph: str | os.PathLike[str] | None = None,
     known: str | None = None,
+    device: str = "cpu",
 ) -> KnowledgeBase:
     """The knowledge base called ``name``: ``atlas``, a run folder, a model folder, a graph folder, or several models.
 
@@ -580,10 +585,14 @@ def open(
     ``graph`` is a graph folder that stands in for the one that a run remembers; it must have the same vocabulary.
     ``known`` says which of its triples count as known, ``complete`` or ``train``; left out, the graph itself decides
     (``complete`` unless its manifest says otherwise, as the atlas does, whose held-out facts are there to be
-    predicted).
+    predicted). ``device`` is where models compute: cpu, cuda, mps, or auto.
     """
     if known is not None and known not in KNOWN:
         raise InvalidOption(f"'known' must be one of {', '.join(KNOWN)}. Got {known!r}")
+    if device != "cpu":
+        from biqe.models._device import device_named
+
+        device_named(device)  # refused now, and not at the first prediction
     if isinstance(name, Graph):
         if graph is not None:
             raise InvalidOption("the graph is given twice", hint="leave out graph=")
@@ -604,7 +613,8 @@ def open(
         manifest.get("prefixes"),
         located.models,
         located.selection,
-        _literal_relations(splits),
+        literal_relations=_literal_relations(splits),
+        device=device,
     )
 
 

@@ -90,7 +90,15 @@ class Found:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Finds(Listing[Found]):
-    """What fits a text, relations first."""
+    """What fits a text, relations first.
+
+    >>> import biqe
+    >>> print(biqe.open("atlas").find("flows in"))
+    1 name for 'flows in'
+    <BLANKLINE>
+    query         kind      label  description
+    :flows_into   relation
+    """
 
     text: str
     items: Sequence[Found]
@@ -164,7 +172,17 @@ class RelationEnds:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Schema(Listing[RelationEnds]):
-    """The relations of a graph, most frequent first."""
+    """The relations of a graph, most frequent first.
+
+    >>> import biqe
+    >>> schema = biqe.open(Graph.from_triples([("Bonn", "on", "Rhine"), ("Bonn", "type", "City")])).schema()
+    >>> print(schema)
+    graph: 2 relations
+    <BLANKLINE>
+    relation  triples  subjects  objects
+    :on       1        City 1    1, such as Rhine
+    :type     1        City 1    1, such as City
+    """
 
     name: str
     items: Sequence[RelationEnds]

@@ -16,7 +16,7 @@ from biqe.knowledge_base import KnowledgeBase, open
 from biqe.knowledge_base.progress import Progress, progress
 
 if TYPE_CHECKING:
-    from biqe.train.loop import Result
+    from biqe.training.loop import Result
 
 RUNS = Path("runs")
 """Where runs are kept unless their folder is given."""
@@ -84,9 +84,9 @@ def _run(
     threads: int,
     display: Progress,
 ) -> Result:
-    from biqe.train import session
-    from biqe.train.adapt import adapted
-    from biqe.train.run import GRAPH, check_free
+    from biqe.training import session
+    from biqe.training.adapt import adapted
+    from biqe.training.run import GRAPH, check_free
 
     check_free(folder)
     if isinstance(graph, Graph):

@@ -13,5 +13,6 @@ truth         truth values of links: the interface ``Links`` that the search wor
 structures    queries of one structure, grouped, and the order in which their variables are solved
 max_product   the best assignment for each entity in each place, where the variables form a tree
 beam          the best joint assignments, whatever the variables form
+guided        the same for one large query, with messages that look ahead
 search        the search as models use it: alone, or beside what an encoder says
 """

@@ -98,8 +98,8 @@ def joint_tuples(
                     truth = truth.masked_fill(certain.expand_as(total).flatten(1).gather(1, where), float("-inf"))
                 truth, sorted_ = truth.sort(1, descending=True)
                 states = _states(states, sorted_)
-            every = states[:, :count, columns].numpy().astype(np.int32)  # (b, k, variables)
-            for query, rows, own in zip(part.queries.tolist(), every, truth[:, :count].numpy(), strict=True):
+            every = states[:, :count].cpu().numpy()[:, :, columns].astype(np.int32)  # (b, k, variables)
+            for query, rows, own in zip(part.queries.tolist(), every, truth[:, :count].cpu().numpy(), strict=True):
                 real = np.isfinite(own)
                 assigned = rows[real]
                 found[query] = Tuples(assigned[:, asked], own[real].astype(np.float64), variables, assigned)
@@ -116,10 +116,10 @@ def _all_but_last(
     """(b, E) truths of the entities of each variable when it is filled; the states of all variables but the last;
     (b, s, E) the truth of every state continued by every entity; and (b, s or 1, E) whether all links of it are
     certain, None where no links are."""
-    order = group.structure.order
-    states = torch.zeros(len(group), 1, 0, dtype=torch.int64)
-    truth = torch.full((len(group), 1), neutral(t_norm))
-    held = torch.ones(len(group), 1, dtype=torch.bool)  # whether all links of a state are certain
+    order, device = group.structure.order, group.entities.device
+    states = torch.zeros(len(group), 1, 0, dtype=torch.int64, device=device)
+    truth = torch.full((len(group), 1), neutral(t_norm), device=device)
+    held = torch.ones(len(group), 1, dtype=torch.bool, device=device)  # whether all links of a state are certain
     first: dict[int, torch.Tensor] = {}
     for place, node in enumerate(order):
         linked = _continued(group, node, states, links, t_norm)
@@ -215,6 +215,6 @@ def _matters(structure: Structure, place: int) -> list[int]:
 def _repeated(columns: torch.Tensor) -> torch.Tensor:
     """(b, s) whether an earlier state has the same entities in all columns of (b, s, c)."""
     repeated = torch.ones(columns.shape[:2], dtype=torch.bool)
-    for number, rows in enumerate(columns.numpy()):
+    for number, rows in enumerate(columns.cpu().numpy()):
         repeated[number, np.unique(rows, axis=0, return_index=True)[1]] = False
-    return repeated
+    return repeated.to(columns.device)

@@ -97,7 +97,7 @@ class ComplEx(nn.Module):
         entities, which is the costly part.
         """
         counts = offsets[1:] - offsets[:-1]
-        question = torch.repeat_interleave(torch.arange(len(heads)), counts)  # (m,)
+        question = torch.repeat_interleave(torch.arange(len(heads), device=heads.device), counts)  # (m,)
         relation = self.relations.index_select(0, relations)  # (n, D)
         weights = counts.to(relation.dtype)
         table: torch.Tensor = self.entities
@@ -145,5 +145,5 @@ def principal(table: torch.Tensor, width: int, scale: float) -> torch.Tensor:
     kept = centred @ directions[:width].t()
     kept = kept * (scale / kept.std().clamp_min(1e-12))
     if kept.shape[1] < width:
-        kept = torch.cat([kept, scale * torch.randn(len(kept), width - kept.shape[1])], 1)
+        kept = torch.cat([kept, scale * torch.randn(len(kept), width - kept.shape[1], device=kept.device)], 1)
     return kept

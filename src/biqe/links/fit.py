@@ -20,6 +20,7 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.links.complex import ComplEx
 from biqe.links.kinds import Kinds
 from biqe.links.knowledge import COMPLEX_FEATURES, Ids, Knowledge, Record, Weigher, straighten
+from biqe.links.link_rules import mine_link_rules
 from biqe.links.probability import ROWS_BYTES, LinkProbability, bounded_by_kinds
 from biqe.links.rules import Walks, mine
 from biqe.links.softmax import with_all
@@ -72,6 +73,7 @@ def fit(
         KIND_DOUBTS[0],
         np.zeros((0, 2), np.float32),
         Record(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, calibrated=False),
+        mine_link_rules(graph, seed=seed),
     )
     facts = np.asarray(held_out, np.int64).reshape(-1, 3)
     facts = facts[np.random.default_rng(seed).permutation(len(facts))[:FIT_FACTS]]

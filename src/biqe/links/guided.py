@@ -95,7 +95,7 @@ def _parts(query: BoundQuery, edges: Sequence[Edge]) -> list[list[Edge]]:
 def _best_pairs(left: NDArray[np.float64], right: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """(k, 2) places of the ``count`` largest sums of two falling rows."""
     heap = [(-(left[0] + right[0]), 0, 0)] if len(left) and len(right) else []
-    found = []
+    found: list[tuple[int, int]] = []
     while heap and len(found) < count:
         _, a, b = heapq.heappop(heap)
         found.append((a, b))

@@ -19,6 +19,7 @@ from torch import nn
 
 from biqe.errors import UnreadableFile
 from biqe.links.kinds import Kinds
+from biqe.links.link_rules import LinkRules
 from biqe.links.rules import Rules
 
 FILE = "links.safetensors"
@@ -46,6 +47,8 @@ FEATURES = (
     "subjects an object",
     "triples",
 )
+LINK_RULES = ("bodies", "heads", "hits", "totals", "confidences")
+"""Arrays of the rules with constants."""
 COMPLEX_FEATURES = 3
 """The first features are ComplEx's; they are 0 for entities that it does not know."""
 
@@ -130,6 +133,8 @@ class Knowledge:
     """(k, 2) ascending: what logits of the weights become, by straight lines between these points, where the held-out
     facts showed them to be off; empty where they were not. Outside of the points nothing but a shift is made."""
     record: Record
+    link_rules: LinkRules
+    """Rules with constants."""
 
     def straightened(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
         """Logits by the curve; none changes its place in their order."""
@@ -152,6 +157,7 @@ def save(knowledge: Knowledge, folder: str | os.PathLike[str]) -> None:
     arrays: dict[str, NDArray[Any]] = {
         f"rules.{name}": getattr(knowledge.rules, name) for name in ("relations", "bodies", "hits", "totals")
     }
+    arrays |= {f"link_rules.{name}": getattr(knowledge.link_rules, name) for name in LINK_RULES}
     arrays |= {f"kinds.{name}": getattr(knowledge.kinds, name) for name in ("links", "sizes", "together")}
     arrays |= {name: getattr(knowledge, name) for name in ("pairs", "normalisers", "usual", "has_loops", "curve")}
     for which in ("weigher", "plain_weigher"):
@@ -209,6 +215,9 @@ def load(folder: str | os.PathLike[str]) -> Knowledge | None:
             float(head["kind_doubt"]),
             arrays["curve"],
             Record(**head["record"]),
+            LinkRules(R, E, *(arrays[f"link_rules.{name}"] for name in LINK_RULES))
+            if "link_rules.hits" in arrays
+            else LinkRules.none(R, E),
         )
         _check(knowledge, path)
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
@@ -219,6 +228,7 @@ def load(folder: str | os.PathLike[str]) -> Knowledge | None:
 def _check(knowledge: Knowledge, path: Path) -> None:
     """UnreadableFile where arrays do not fit together: they are used as places in other arrays."""
     R, n, rules, kinds = knowledge.kinds.relation_count, len(knowledge.rules), knowledge.rules, knowledge.kinds
+    of_links, E = knowledge.link_rules, kinds.entity_count
     fits = [
         rules.bodies.shape == (n, 2),
         rules.hits.shape == rules.totals.shape == (n, 4),
@@ -226,6 +236,12 @@ def _check(knowledge: Knowledge, path: Path) -> None:
         or (0 <= rules.relations.min() and rules.relations.max() < R and bool((np.diff(rules.relations) >= 0).all())),
         n == 0 or (-1 <= rules.bodies.min() and rules.bodies[:, 0].min() >= 0 and rules.bodies.max() < 2 * R),
         n == 0 or (rules.hits.min() >= 0 and bool((rules.hits <= rules.totals).all())),
+        of_links.bodies.shape == of_links.heads.shape == (len(of_links), 2),
+        of_links.hits.shape == of_links.totals.shape == of_links.confidences.shape,
+        all(bool(((links >= 0) & (links < [2 * R, E])).all()) for links in (of_links.bodies, of_links.heads)),
+        bool((np.diff(of_links.heads[:, 0].astype(np.int64) * E + of_links.heads[:, 1]) >= 0).all()),
+        bool(((of_links.hits >= 0) & (of_links.hits <= of_links.totals)).all()),
+        bool(((of_links.confidences >= 0) & (of_links.confidences <= 1)).all()),
         kinds.sizes.shape == (2 * R + len(kinds.links),),
         kinds.together.shape == (2 * R + len(kinds.links), 2 * R),
         knowledge.pairs.shape == knowledge.normalisers.shape,

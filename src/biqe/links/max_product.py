@@ -92,7 +92,9 @@ def constants(group: Group, node: int, links: Links, t_norm: str) -> torch.Tenso
         if truth is None:
             truth = links.to_all(group.entities[:, link.start], group.relations[:, link.edge])
         total = truth if total is None else combine(t_norm, total, truth)
-    return torch.full((len(group), links.entity_count), neutral(t_norm)) if total is None else total
+    if total is not None:
+        return total
+    return torch.full((len(group), links.entity_count), neutral(t_norm), device=group.entities.device)
 
 
 def without_negated(

@@ -36,6 +36,7 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.links.complex import ComplEx, conjugate_product, product
 from biqe.links.kinds import Traits
 from biqe.links.knowledge import COMPLEX_FEATURES, FEATURES, Ids, Knowledge
+from biqe.links.link_rules import LinkRules
 from biqe.links.max_product import best
 from biqe.links.rules import Fired, Rules, Walks
 from biqe.links.softmax import with_all
@@ -91,6 +92,7 @@ class LinkProbability:
             walks=self.walks,
             traits=self.traits,
             rules=self.rules,
+            link_rules=self.link_rules,
             _zrows=self._zrows,
             _rows=self._rows,
             _recent=self._recent,
@@ -109,14 +111,19 @@ class LinkProbability:
     def rules(self) -> Rules:
         return self.knowledge.rules.widened(self._R)
 
+    @cached_property
+    def link_rules(self) -> LinkRules:
+        return self.knowledge.link_rules.widened(self._R)
+
     def to_all(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
         """(n, E) log-probabilities of the links from each head along its relation to every entity."""
+        device, heads, relations = heads.device, heads.cpu(), relations.cpu()  # rules and kinds are arrays
         keys, place = np.unique(relations.numpy() * self.entity_count + heads.numpy(), return_inverse=True)
         found = self._rows.get(keys, self._judged)[torch.from_numpy(place)]
         if self.certain and len(place):
             rows, tails = self.walks.of_heads(heads.numpy(), relations.numpy())
             found.view(-1)[torch.from_numpy(rows * self.entity_count + tails)] = CERTAIN
-        return found
+        return found.to(device)
 
     def _judged(self, keys: Ids) -> torch.Tensor:
         """(n, E) log-probabilities of the links of heads and directions, as if the graph held none of them."""
@@ -176,13 +183,17 @@ class LinkProbability:
 
     def reasons(self, subject: int, relation: int, object_: int) -> list[Fired]:
         """The rules that speak for a link, the most confident first."""
-        return self.rules.fired(self.walks, subject, relation, object_)
+        found = self.rules.fired(self.walks, subject, relation, object_)
+        found += self.link_rules.fired(self.walks, subject, relation, object_)
+        return sorted(found, key=lambda each: -each.confidence)
 
     # Questions: a head and a direction each
 
     def asked(self, heads: Ids, directions: Ids) -> Asked:
         """What the voices say about all tails of each head and direction."""
-        best, joint = (torch.from_numpy(part) for part in self.rules.evidence(self.walks, heads, directions))
+        found = self.rules.evidence(self.walks, heads, directions)
+        self.link_rules.add_to(*found, self.walks, heads, directions)
+        best, joint = (torch.from_numpy(part) for part in found)
         order = torch.log(joint + 1e-3).mul_(0.5).add_(torch.log(best + 1e-3), alpha=0.5)
         there = back = None
         if self.predictor is not None:
@@ -211,10 +222,11 @@ class LinkProbability:
         """(n, E) scores of each tail from the head, and of the head from each tail."""
         assert self.predictor is not None
         R, entities, relations = self._known_relations, self.predictor.entities, self.predictor.relations
+        heads, directions = heads.to(entities.device), directions.to(entities.device)
         there = product(entities[heads], relations[directions])
         back = conjugate_product(relations[(directions + R) % (2 * R)], entities[heads])
         with torch.no_grad():
-            return tuple(with_all(torch.cat([there, back]), entities).split(len(heads)))  # type: ignore[return-value]
+            return tuple(with_all(torch.cat([there, back]), entities).cpu().split(len(heads)))  # type: ignore[return-value]
 
     def _normalisers_of_all(self, direction: int) -> torch.Tensor:
         """(E,) of every entity as the head of ``direction``."""

@@ -71,7 +71,7 @@ class Walks:
 
     def of_head(self, head: int, direction: int) -> NDArray[np.int32]:
         """Tails of ``head`` in ``direction``, sorted."""
-        start, stop = _range(self.offsets, self.directions, head, direction)
+        start, stop = find_range(self.offsets, self.directions, head, direction)
         return self.tails[start:stop]
 
     def of_heads(
@@ -95,9 +95,13 @@ class Fired:
     """Entities in the middle of its paths; none for a path of one link."""
     confidence: float
     pairs: int
-    """Pairs that such paths join."""
+    """Pairs that such paths join; entities with the link that speaks, for a rule with constants."""
     hits: int
-    """Those of them that have the link."""
+    """Those of them that have the link that it speaks for."""
+    constant: int | None = None
+    """For a rule with constants: the entity at the other end of the one link in ``path``."""
+    of_object: bool = False
+    """For a rule with constants: whether the link that speaks is one of the object, not of the subject."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +243,7 @@ def _bin(paths):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _range(offsets, directions, entity, direction):  # type: ignore[no-untyped-def]
+def find_range(offsets, directions, entity, direction):  # type: ignore[no-untyped-def]
     """Slice of the links of ``entity`` in ``direction``."""
     low, high = offsets[entity], offsets[entity + 1]
     end = high
@@ -263,7 +267,7 @@ def _range(offsets, directions, entity, direction):  # type: ignore[no-untyped-d
 def _counts(offsets, directions, heads, asked):  # type: ignore[no-untyped-def]
     found = np.empty(len(heads), np.int64)
     for row in range(len(heads)):
-        start, stop = _range(offsets, directions, heads[row], asked[row])
+        start, stop = find_range(offsets, directions, heads[row], asked[row])
         found[row] = stop - start
     return found
 
@@ -274,7 +278,7 @@ def _tails(offsets, directions, tails, heads, asked):  # type: ignore[no-untyped
     rows, found = np.empty(counts.sum(), np.int64), np.empty(counts.sum(), np.int64)
     n = 0
     for row in range(len(heads)):
-        start, stop = _range(offsets, directions, heads[row], asked[row])
+        start, stop = find_range(offsets, directions, heads[row], asked[row])
         for place in range(start, stop):
             rows[n], found[n] = row, tails[place]
             n += 1
@@ -344,7 +348,7 @@ def _apply(heads, asked, offsets, directions, tails, slices, numbers, bodies, co
         x = heads[row]
         for place in range(slices[asked[row]], slices[asked[row] + 1]):
             rule, n = numbers[place], 0
-            start, stop = _range(offsets, directions, x, bodies[place, 0])
+            start, stop = find_range(offsets, directions, x, bodies[place, 0])
             for edge in range(start, stop):
                 z = tails[edge]
                 if z == x:
@@ -356,7 +360,7 @@ def _apply(heads, asked, offsets, directions, tails, slices, numbers, bodies, co
                     continue
                 if offsets[z + 1] - offsets[z] > HUB:
                     continue
-                first, last = _range(offsets, directions, z, bodies[place, 1])
+                first, last = find_range(offsets, directions, z, bodies[place, 1])
                 for next_edge in range(first, last):
                     y = tails[next_edge]
                     if y != x and y != z:

@@ -15,6 +15,7 @@ the mean hidden row.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ few rows at a time the processor would wait for memory."""
 MOST_BYTES = 256 << 20
 """Size that a buffer never exceeds, unless one row does."""
 
-_buffers: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+_buffers: dict[tuple[int, torch.dtype, torch.device], torch.Tensor] = {}
 
 
 def aligned(columns: int) -> int:
@@ -47,7 +48,7 @@ def with_all(rows: torch.Tensor, table: torch.Tensor, bias: torch.Tensor | None 
     wants_gradient = torch.is_grad_enabled() and any(
         part is not None and part.requires_grad for part in (rows, table, bias)
     )
-    if wants_gradient or n == 0 or table.numel() < SMALL_TABLE:
+    if wants_gradient or n == 0 or table.numel() < SMALL_TABLE or rows.device.type != "cpu":
         return F.linear(rows, table, bias)
     if n <= FEW_ROWS and n * entities <= max(FEW_RESULTS, entities):
         # The library multiplies a single row by another, slower routine.
@@ -57,14 +58,20 @@ def with_all(rows: torch.Tensor, table: torch.Tensor, bias: torch.Tensor | None 
     return found.contiguous() if bias is None else torch.add(found, bias, out=rows.new_empty(n, entities))
 
 
-def scratch(slot: int, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
-    """(rows, columns) of a buffer that is made once and used again. Each ``slot`` has one buffer; its rows are as far
-    apart as ``aligned`` says."""
-    key, width = (slot, dtype), aligned(columns)
+def scratch(slot: int, rows: int, columns: int, like: torch.Tensor) -> torch.Tensor:
+    """(rows, columns) of a buffer that is made once and used again. Each ``slot`` has one buffer for the type and
+    device of ``like``; its rows are as far apart as ``aligned`` says."""
+    key, width = (slot, like.dtype, like.device), aligned(columns)
     buffer = _buffers.get(key)
     if buffer is None or buffer.numel() < rows * width:
-        buffer = _buffers[key] = torch.empty(rows * width, dtype=dtype)
+        buffer = _buffers[key] = like.new_empty(rows * width)
     return buffer[: rows * width].view(rows, width)[:, :columns]
+
+
+def single_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Where nothing is computed in half precision, whatever is around: a sum over all entities needs the digits."""
+    known = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
 def rows_at_once(count: int, row_bytes: int) -> int:
@@ -96,11 +103,12 @@ class _SoftCrossEntropy(torch.autograd.Function):
         share = (1.0 - smoothing) / lengths.clamp_min(1).to(hidden.dtype)
         shares = share.repeat_interleave(lengths)  # what the loss gives each true entity
         counted_shares = shares if weights is None else (share * weights).repeat_interleave(lengths)
-        places = torch.arange(count).remainder_(rows).mul_(width).repeat_interleave(lengths).add_(answers)
-        borders = offsets[torch.arange(0, count + rows, rows).clamp_max_(count)].tolist()
+        places = torch.arange(count, device=hidden.device).remainder_(rows).mul_(width)
+        places = places.repeat_interleave(lengths).add_(answers)
+        borders = offsets[torch.arange(0, count + rows, rows, device=hidden.device).clamp_max_(count)].tolist()
         for chunk, start in enumerate(range(0, count, rows)):
             part = slice(start, min(start + rows, count))
-            h, buffer = hidden[part], scratch(0, min(rows, count - start), width, hidden.dtype)
+            h, buffer = hidden[part], scratch(0, min(rows, count - start), width, hidden)
             buffer[:, entities:] = float("-inf")
             logits = buffer[:, :entities]
             if bias is None:
@@ -109,7 +117,7 @@ class _SoftCrossEntropy(torch.autograd.Function):
                 torch.addmm(bias, h, weight.t(), out=logits)
             true = slice(borders[chunk], borders[chunk + 1])
             answer_logit += buffer.view(-1)[places[true]] @ counted_shares[true]
-            probabilities = torch.softmax(buffer, 1, out=scratch(1, len(h), width, h.dtype))
+            probabilities = torch.softmax(buffer, 1, out=scratch(1, len(h), width, h))
             # The largest logit has probability 1 / sum(exp(logit - top)), which never underflows.
             log_sum[part] = buffer.amax(1) - probabilities.amax(1).log_()
             probabilities.view(-1).index_add_(0, places[true], shares[true], alpha=-1)
@@ -159,13 +167,14 @@ def soft_cross_entropy(
     these shares, in value and gradients. The gradients are computed in the forward pass and handed out once: a second
     backward over one forward is not supported.
     """
-    return _SoftCrossEntropy.apply(hidden, weight, bias, offsets, answers, smoothing, weights)  # type: ignore[no-any-return]
+    with single_precision(hidden.device):
+        return _SoftCrossEntropy.apply(hidden.to(weight.dtype), weight, bias, offsets, answers, smoothing, weights)  # type: ignore[no-any-return]
 
 
 def repeat_rows(offsets: torch.Tensor, answers: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Offsets and entities of the slices ``rows``, in this order; a slice may be taken more than once."""
     lengths = (offsets[1:] - offsets[:-1])[rows]
-    taken = torch.zeros(len(rows) + 1, dtype=offsets.dtype)
+    taken = offsets.new_zeros(len(rows) + 1)
     torch.cumsum(lengths, 0, out=taken[1:])
-    within = torch.arange(int(taken[-1])) - taken[:-1].repeat_interleave(lengths)
+    within = torch.arange(int(taken[-1]), device=taken.device) - taken[:-1].repeat_interleave(lengths)
     return taken, answers[offsets[rows].repeat_interleave(lengths) + within]

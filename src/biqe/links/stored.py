@@ -53,8 +53,8 @@ class StoredLinks:
     def counts(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
         """(n,) number of stored tails of each pair."""
         if len(heads) <= self._few_pairs and "_sorted" not in self.__dict__:
-            return torch.from_numpy(self.tails(heads, relations)[0])
-        return torch.from_numpy(self._find(heads, relations)[1])
+            return torch.from_numpy(self.tails(heads, relations)[0]).to(heads.device)
+        return torch.from_numpy(self._find(heads, relations)[1]).to(heads.device)
 
     def _find(self, heads: torch.Tensor, relations: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(n,) start of each pair's tails in the table of all pairs, and their number."""
@@ -62,7 +62,7 @@ class StoredLinks:
         if len(pairs) == 0:
             nothing = np.zeros(len(heads), np.int64)
             return nothing, nothing
-        wanted = relations.numpy() * self._graph.entity_count + heads.numpy()
+        wanted = relations.cpu().numpy() * self._graph.entity_count + heads.cpu().numpy()
         at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
         found = pairs[at] == wanted
         return offsets[at], np.where(found, offsets[at + 1] - offsets[at], 0)
@@ -71,4 +71,4 @@ class StoredLinks:
         """Write ``value`` into ``values``, (n, E), wherever the graph holds the link."""
         counts, tails = self.tails(heads, relations)
         rows = np.repeat(np.arange(len(counts)), counts)
-        values.view(-1)[torch.from_numpy(rows * values.shape[1] + tails)] = value
+        values.view(-1)[torch.from_numpy(rows * values.shape[1] + tails).to(values.device)] = value

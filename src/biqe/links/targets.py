@@ -44,7 +44,7 @@ class Targets:
         if self.offsets is not None and self.answers is not None:
             return self.offsets, self.answers
         refuse_unknown(self.gold >= 0, model)
-        return torch.arange(len(self.gold) + 1), self.gold
+        return torch.arange(len(self.gold) + 1, device=self.gold.device), self.gold
 
     def with_answers(self, model: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(v,) the targets with a known answer, and offsets and entities of their answers; refused where there is no
@@ -52,7 +52,7 @@ class Targets:
         if self.offsets is None or self.answers is None:
             known = torch.nonzero(self.gold >= 0).squeeze(1)
             refuse_unknown(self.gold >= 0, model, every=False)
-            return known, torch.arange(len(known) + 1), self.gold[known]
+            return known, torch.arange(len(known) + 1, device=known.device), self.gold[known]
         has_answers = self.offsets.diff() > 0
         refuse_unknown(has_answers, model, every=False)
         known = torch.nonzero(has_answers).squeeze(1)

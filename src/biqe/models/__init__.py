@@ -10,7 +10,13 @@ if TYPE_CHECKING:
 
 
 def load(folder: str | os.PathLike[str]) -> LoadedModel:
-    """The model in a model folder, or the best model of a run folder."""
+    """The model in a model folder, or the best model of a run folder.
+
+    >>> from biqe import atlas
+    >>> loaded = load(atlas.model_path())
+    >>> loaded.manifest["model"], len(loaded.vocabulary.entities)
+    ('hybrid', 4304)
+    """
     from pathlib import Path
 
     from biqe.models import store

@@ -14,6 +14,8 @@ from typing import Any
 from biqe.errors import InvalidOption, UnknownName
 from biqe.models._contract import QueryModel
 
+MAX_OPTION = 1 << 24
+"""Largest whole number of any option: with more, sizes of tensors overflow."""
 _NOT_MODELS = {"__init__", "store"}
 
 
@@ -77,4 +79,6 @@ def build(name: str, options: dict[str, Any], entity_count: int, relation_count:
                 f"{name} has no option {key!r}; it has {', '.join(sorted(known))}",
                 hint=f"did you mean {near[0]!r}?" if near else None,
             )
+        if isinstance(options[key], int) and options[key] > MAX_OPTION:
+            raise InvalidOption(f"{key!r} must be at most {MAX_OPTION:,}. Got {options[key]:,}")
     return module.MODEL(module.Config(**options), entity_count, relation_count)

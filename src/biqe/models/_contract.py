@@ -20,6 +20,7 @@ from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.graph.knowledge_graph import Graph
 from biqe.links.beam import Tuples
 from biqe.links.targets import TRAINING, Support, Targets, TargetTable, refuse_unknown
+from biqe.models._device import device_of, on_device
 from biqe.query.bound import BoundQuery, QuerySet
 
 __all__ = ["TRAINING", "Support", "TargetTable", "Targets", "Tuples", "refuse_unknown"]  # of links, for model files
@@ -74,8 +75,8 @@ class QueryModel(nn.Module, ABC):
         order of the batch's queries and nodes."""
 
     def encoder(self, queries: QuerySet) -> Any:
-        """All of ``queries`` as one batch."""
-        return self.encode(queries).batch(np.arange(len(queries)))
+        """All of ``queries`` as one batch, where the model lives."""
+        return on_device(self.encode(queries).batch(np.arange(len(queries))), device_of(self))
 
 
 _RANGES: Mapping[str, Callable[[float], bool]] = {
@@ -118,6 +119,8 @@ class DescribesTraining(Protocol):
     """Weights with one row for each entity or relation, by name or pattern of names, and what the rows stand for:
     entities, relations, directions (relations, then their inverses), or mask and directions. They are extended when a
     run continues on a grown graph (_grown_graph.py). Default: none."""
+    layers_in_bfloat16: ClassVar[bool]
+    """Whether its layers may compute in bfloat16 while it is trained on a GPU. Default False."""
     draws_only_weights: ClassVar[bool]
     """True if the constructor only initialises weights, so that loading may skip that. Default False."""
 

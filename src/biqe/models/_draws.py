@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from biqe.links.targets import Targets
+from biqe.models._device import CPU
 
 POOL = 1 << 23
 """Mask values in the pool: 32 MiB."""
@@ -46,7 +47,7 @@ class PooledDropout(nn.Module):
         if not self.training or self.share == 0.0:
             return x
         size = x.numel()
-        if 2 * size > POOL:  # too few places for the window to start at
+        if 2 * size > POOL or x.device.type != "cpu":  # too few places for the window to start at; or a GPU's own masks
             return F.dropout(x, self.share)
         pool = _pool(self.share)
         start = int(torch.randint(len(pool) - size + 1, ()))
@@ -62,28 +63,28 @@ def draw_positives(targets: Targets) -> torch.Tensor:
     if targets.offsets is None or targets.answers is None or not len(targets.answers):
         return targets.gold
     numbers = targets.offsets.diff()
-    drawn = torch.randint(_WIDE, (len(numbers),)) % numbers.clamp_min(1)
+    drawn = torch.randint(_WIDE, (len(numbers),), device=numbers.device) % numbers.clamp_min(1)
     places = (targets.offsets[:-1] + drawn).clamp_max(len(targets.answers) - 1)
     return torch.where(numbers > 0, targets.answers[places], targets.gold)
 
 
-def draw_negatives(count: int, entity_count: int) -> torch.Tensor:
+def draw_negatives(count: int, entity_count: int, device: torch.device = CPU) -> torch.Tensor:
     """(min(count, E),) different entities; all of them, in order, where ``count`` is E or more."""
     if count >= entity_count:
-        return torch.arange(entity_count)
-    return torch.randperm(entity_count)[:count]
+        return torch.arange(entity_count, device=device)
+    return torch.randperm(entity_count, device=device)[:count]
 
 
 def true_among(targets: Targets, negatives: torch.Tensor, entity_count: int) -> torch.Tensor:
     """(V, K) where a negative is the gold entity of the target, or, where they are attached, one of its answers."""
-    count = len(targets.gold)
-    column = torch.full((entity_count,), -1)
-    column[negatives] = torch.arange(len(negatives))
-    rows, values = torch.arange(count), targets.gold
+    count, device = len(targets.gold), negatives.device
+    column = torch.full((entity_count,), -1, device=device)
+    column[negatives] = torch.arange(len(negatives), device=device)
+    rows, values = torch.arange(count, device=device), targets.gold
     if targets.offsets is not None and targets.answers is not None:
         rows = torch.cat([rows, torch.repeat_interleave(rows, targets.offsets.diff())])
         values = torch.cat([values, targets.answers])
     found = (values >= 0) & (column[values] >= 0)
-    hits = torch.zeros(count, len(negatives), dtype=torch.bool)
+    hits = torch.zeros(count, len(negatives), dtype=torch.bool, device=device)
     hits[rows[found], column[values[found]]] = True
     return hits

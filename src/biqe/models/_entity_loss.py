@@ -23,7 +23,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from biqe.graph.knowledge_graph import Graph
-from biqe.links.softmax import rows_at_once, scratch
+from biqe.links.softmax import rows_at_once, scratch, single_precision
 from biqe.models._contract import (
     ENTITY_ROWS,
     ComparesWithSample,
@@ -32,6 +32,7 @@ from biqe.models._contract import (
     QueryModel,
     has_entity_table,
 )
+from biqe.models._device import CPU, on_device
 
 
 @dataclass(frozen=True)
@@ -68,16 +69,18 @@ class EntitySampler:
         frequency: torch.Tensor = sum(torch.bincount(end, minlength=graph.entity_count) for end in ends)  # type: ignore[assignment]
         return cls(frequency[first:last], negatives)
 
-    def draw(self) -> Sample:
-        """A sample; all entities, each with weight 1, where as many are to be drawn as there are."""
+    def draw(self, device: torch.device = CPU) -> Sample:
+        """A sample, drawn by the processor and brought to ``device``; all entities, each with weight 1, where as many
+        are to be drawn as there are."""
         if self.negatives >= self.entity_count:
-            return Sample(torch.arange(self.entity_count), torch.zeros(self.entity_count))
+            every = torch.arange(self.entity_count, device=device)
+            return Sample(every, torch.zeros(self.entity_count, device=device))
         uniform = torch.randint(self.entity_count, (self._uniform,))
         # Rounding may leave the last sum a little below 1.
         places = torch.rand(self._by_frequency, dtype=torch.float64) * self._up_to[-1]
         frequent = torch.searchsorted(self._up_to, places, right=True).clamp_max_(self.entity_count - 1)
         entities = torch.cat([uniform, frequent]).unique()
-        return Sample(entities, self._log_weights[entities])
+        return on_device(Sample(entities, self._log_weights[entities]), device)
 
 
 class SampledEntityLoss:
@@ -96,7 +99,8 @@ class SampledEntityLoss:
         smoothing: float,
     ) -> torch.Tensor:
         """Mean loss. Gradients of ``weight`` and ``bias`` are sparse."""
-        return sampled_cross_entropy(hidden, weight, bias, offsets, answers, self.sampler.draw(), smoothing)
+        sample = self.sampler.draw(weight.device)
+        return sampled_cross_entropy(hidden, weight, bias, offsets, answers, sample, smoothing)
 
 
 @runtime_checkable
@@ -142,7 +146,7 @@ class _SampledCrossEntropy(torch.autograd.Function):
         spread = log_weights.exp() * (smoothing / entities)  # (K,) what smoothing gives each drawn entity
         true, where = answers.unique(return_inverse=True)
         lengths = offsets[1:] - offsets[:-1]
-        owners = torch.arange(count).repeat_interleave(lengths)
+        owners = torch.arange(count, device=hidden.device).repeat_interleave(lengths)
         share = (1.0 - smoothing) / lengths.clamp_min(1).to(hidden.dtype) + smoothing / entities
         shares = share.repeat_interleave(lengths)  # what the loss gives each true entity
         column = torch.searchsorted(drawn, answers).clamp_max_(len(drawn) - 1)
@@ -156,7 +160,7 @@ class _SampledCrossEntropy(torch.autograd.Function):
             part = slice(start, min(start + rows, count))
             h, n = hidden[part], min(rows, count - start)
             flat = slice(int(offsets[start]), int(offsets[start + n]))
-            logits = torch.addmm(shift, h, table.t(), out=scratch(0, n, len(drawn), h.dtype))
+            logits = torch.addmm(shift, h, table.t(), out=scratch(0, n, len(drawn), h))
             owner, of_true = owners[flat] - start, weight[answers[flat]]  # (m,), (m, D)
             true_logits = torch.linalg.vecdot(h[owner], of_true).add_(bias[answers[flat]])  # (m,)
             hits = is_hit[flat]
@@ -166,7 +170,7 @@ class _SampledCrossEntropy(torch.autograd.Function):
                 loss -= (logits @ spread).sum() - n * (spread @ log_weights) - given @ spread[at[1]]
             logits[at] = -torch.inf
             top = logits.amax(1).scatter_reduce_(0, owner, true_logits, "amax")
-            p = torch.sub(logits, top.unsqueeze(1), out=scratch(1, n, len(drawn), h.dtype)).exp_()
+            p = torch.sub(logits, top.unsqueeze(1), out=scratch(1, n, len(drawn), h)).exp_()
             p_true = (true_logits - top[owner]).exp_()
             total = p.sum(1).index_add_(0, owner, p_true)
             loss += (top + total.log()).sum() - true_logits @ shares[flat]
@@ -215,4 +219,5 @@ def sampled_cross_entropy(
 
     Gradients of ``weight`` and ``bias`` are sparse: one row for each drawn or true entity, or two for one that is both.
     """
-    return _SampledCrossEntropy.apply(hidden, weight, bias, offsets, answers, sample, smoothing)  # type: ignore[no-any-return]
+    with single_precision(hidden.device):
+        return _SampledCrossEntropy.apply(hidden.to(weight.dtype), weight, bias, offsets, answers, sample, smoothing)  # type: ignore[no-any-return]

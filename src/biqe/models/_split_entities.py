@@ -13,7 +13,7 @@ places them, so that distributed checkpoints read them on any number of ranks. W
 
 The library's own parallel loss (torch.distributed.tensor.parallel.loss_parallel) needs the same queries on every rank,
 and knows one true entity for each target and no label smoothing. Where it applies, the numbers are the same
-(tests/train/ranks_equal.py).
+(tests/training/ranks_equal.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from torch import nn
 
 from biqe.errors import InvalidOption
 from biqe.graph.knowledge_graph import Graph
-from biqe.links.softmax import rows_at_once, scratch
+from biqe.links.softmax import rows_at_once, scratch, single_precision
 from biqe.models._contract import ENTITY_ROWS, HasEntityTable, QueryModel, has_entity_table
 from biqe.models._entity_loss import EntitySampler, Sample
 
@@ -201,7 +201,7 @@ class SplitEntityLoss:
     ) -> torch.Tensor:
         """Mean loss over the targets of all ranks, the same on every rank. Gradients are those of this rank's targets
         and rows."""
-        sample = None if self.sampler is None else self.sampler.draw()
+        sample = None if self.sampler is None else self.sampler.draw(weight.device)
         return split_cross_entropy(hidden, weight, bias, offsets, answers, smoothing, self.rows, sample)
 
 
@@ -309,7 +309,7 @@ class _SplitCrossEntropy(torch.autograd.Function):
     ) -> torch.Tensor:
         everyone = _Everyone.of(hidden, offsets, answers, rows, sample)
         H, total, even = everyone.hidden, len(everyone.hidden), smoothing / rows.count
-        owner = torch.arange(total).repeat_interleave(everyone.lengths)
+        owner = torch.arange(total, device=H.device).repeat_interleave(everyone.lengths)
         shares = ((1.0 - smoothing) / everyone.lengths.clamp_min(1).to(H.dtype)).repeat_interleave(everyone.lengths)
         here = (everyone.answers >= rows.first) & (everyone.answers < rows.last)
         owner, given = owner[here], shares[here] + even
@@ -323,8 +323,8 @@ class _SplitCrossEntropy(torch.autograd.Function):
         for start in range(0, total, step):
             part = slice(start, min(start + step, total))
             h = H[part]
-            logits = torch.addmm(scored.bias, h, table.t(), out=scratch(0, len(h), width, h.dtype))
-            true = slice(*torch.searchsorted(owner, torch.tensor([part.start, part.stop])).tolist())
+            logits = torch.addmm(scored.bias, h, table.t(), out=scratch(0, len(h), width, h))
+            true = slice(*torch.searchsorted(owner, owner.new_tensor([part.start, part.stop])).tolist())
             places, spread = (owner[true] - start, scored.true[true]), scored.spread[scored.true[true]]
             at_true = logits[places]
             rewarded += at_true @ (given[true] - spread)
@@ -335,7 +335,7 @@ class _SplitCrossEntropy(torch.autograd.Function):
                 logits[places] = at_true
             of_all_ranks = _gathered(logits.logsumexp(1).unsqueeze(0), rows).logsumexp(0)
             log_sum += of_all_ranks.sum()
-            p = torch.sub(logits, of_all_ranks.unsqueeze(1), out=scratch(1, len(h), width, h.dtype)).exp_()
+            p = torch.sub(logits, of_all_ranks.unsqueeze(1), out=scratch(1, len(h), width, h)).exp_()
             if smoothing:
                 p.sub_(scored.spread)
             p.index_put_(places, spread - given[true], accumulate=True)
@@ -369,4 +369,7 @@ def split_cross_entropy(
 ) -> torch.Tensor:
     """``soft_cross_entropy`` over the targets of all ranks, ``weight`` and ``bias`` being this rank's ``rows``. With
     ``sample``, drawn from this rank's rows, it is ``sampled_cross_entropy`` over the samples of all ranks."""
-    return _SplitCrossEntropy.apply(hidden, weight, bias, offsets, answers, smoothing, rows, sample)  # type: ignore[no-any-return]
+    with single_precision(hidden.device):
+        return _SplitCrossEntropy.apply(
+            hidden.to(weight.dtype), weight, bias, offsets, answers, smoothing, rows, sample
+        )  # type: ignore[no-any-return]

@@ -139,7 +139,7 @@ class BiQE(QueryModel):
         "Answering Complex Queries in Knowledge Graphs with Bidirectional Sequence Encoders",
     )
     summary = "a bidirectional transformer reads the whole query and fills in all targets at once"
-    uses_answers = uses_all_weights = draws_only_weights = True
+    uses_answers = uses_all_weights = draws_only_weights = layers_in_bfloat16 = True
     train_defaults = {"batch_tokens": 2000, "batch_queries": 400}
     tables = dict.fromkeys(ENTITY_ROWS, "entities") | {"embed_others.weight": "mask and directions"}
 
@@ -234,7 +234,7 @@ class BiQE(QueryModel):
         bias = None if batch.relative is None else self.relative_bias(batch.relative).permute(0, 3, 1, 2).contiguous()
         if hidden is None:
             return bias
-        hide = torch.zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
+        hide = torch.zeros(hidden.shape, device=hidden.device).masked_fill_(hidden, float("-inf"))
         return hide if bias is None else bias + hide
 
     def _projected(self, batch: Batch, keep: list[Tensor] | None = None) -> Tensor:

@@ -184,7 +184,7 @@ class CQD(QueryModel):
     @torch.no_grad()
     def scores(self, batch: Batch) -> torch.Tensor:
         """(V, E) logarithms of truths, comparable between queries; not normalised over the entities."""
-        scores = torch.empty(len(batch.targets.gold), self.entity_count)
+        scores = self.links.entities.new_empty(len(batch.targets.gold), self.entity_count)
         for group in batch.groups:
             found = search_marginals(group, self.truths(), self.config.t_norm, self.config.beam)
             scores[group.rows.flatten()] = found.flatten(0, 1)
@@ -204,7 +204,8 @@ class CQD(QueryModel):
         if count < 1:
             raise InvalidOption(f"the number of tuples must be at least 1. Got {count}")
         config = self.config
-        beside = None if marginals is None else only_possible(marginals, config.t_norm)
+        device = self.links.entities.device
+        beside = None if marginals is None else only_possible(marginals.to(device), config.t_norm)
         kept = max(config.beam, width or count)
         return joint_tuples(self.encoder(queries), self.truths(), config.t_norm, kept, count, beside)
 

@@ -23,8 +23,9 @@ with sampled negatives n_k that are no answers. The first is how Ren et al. 2020
 paper compares with, and the default; the second is Hamilton's; the third is ours.
 
 Cosines do not feel how long a state is, so nothing would teach an intersection the length that a later q + r needs,
-where training has no intersection with an edge behind it (Query2Box's ip). So under cosines an intersection is given
-the mean length of the states that it takes in.
+where training has no intersection with an edge behind it (Query2Box's ip): intersections grow while every figure of the
+trained shapes stays, and the edge behind them moves less and less. So under cosines an intersection is given the mean
+length of the states that it takes in.
 
 Named settings (``PRESETS``), as the paper's tables call them: ``gqe``; ``gqe-double``, of twice the width;
 ``gqe-mp``, with mean pooling for the intersection. All of them answer any acyclic query with any number of targets.
@@ -193,7 +194,7 @@ class GQE(QueryModel):
 
         positives = draw_positives(targets)  # (V,)
         refuse_unknown(positives >= 0, self.name, every=False)
-        negatives = draw_negatives(self.config.negatives, self.entity_count)  # (K,)
+        negatives = draw_negatives(self.config.negatives, self.entity_count, states.device)  # (K,)
         answers = self.entities.index_select(0, positives.clamp_min(0))  # (V, D)
         good = self._fit(states.unsqueeze(1), answers.unsqueeze(1)).squeeze(2)  # (V, 1)
         bad = self._fit(states, self.entities.index_select(0, negatives))  # (V, K)

@@ -36,6 +36,7 @@ from biqe.links.targets import Support
 from biqe.links.truth import Links, ScoredLinks
 from biqe.models import _tokens, biqe
 from biqe.models._contract import QueryModel, check_options
+from biqe.models._device import on_device
 from biqe.models._tokens import EncodedQueries
 from biqe.query.bound import BoundQuery, QuerySet
 from biqe.query.tokens import FIRST_ENTITY
@@ -102,7 +103,7 @@ class Batch(_tokens.Batch):
 
     def structured(self) -> structures.Batch:
         """The same queries as the search solves them; only those that it can solve."""
-        return self.encoded.structured.batch(self.rows)
+        return on_device(self.encoded.structured.batch(self.rows), self.tokens.device)
 
 
 class HybridQueries(EncodedQueries):
@@ -237,7 +238,7 @@ class Hybrid(biqe.BiQE):
         searched = sum(group.rows.numel() for groups in ways.values() for group in groups)
         links_decide = searched == len(batch.targets.gold) and all(weight == 1.0 for weight, *_ in ways)
         if keep is None and links_decide:
-            own = torch.zeros(searched, self.entity_count)
+            own = self.entity_bias.new_zeros(searched, self.entity_count)
         else:
             own = super().logits(batch, keep)
         found = own.clone()
@@ -253,10 +254,9 @@ class Hybrid(biqe.BiQE):
         """Rows of entities that the model expects and that its links join."""
         if not all(structures.support(query, self.name) for query in queries):
             return None
-        own = self.scores(self.encoder(queries)) if marginals is None else marginals
-        batch = StructuredQueries(queries, self.entity_count, self.relation_count, self.name).batch(
-            np.arange(len(queries))
-        )
+        own = self.scores(self.encoder(queries)) if marginals is None else marginals.to(self.entity_bias.device)
+        solved = StructuredQueries(queries, self.entity_count, self.relation_count, self.name)
+        batch = on_device(solved.batch(np.arange(len(queries))), own.device)
         links = self._links(certain=self.config.known == "one")
         return search.tuples_beside_encoder(batch, links, own, count, width or self.config.search_beam)
 

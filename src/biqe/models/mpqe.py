@@ -112,7 +112,7 @@ def convolve(nodes: torch.Tensor, matrices: torch.Tensor, messages: Messages) ->
     """(N, D) for each of the (N, D) nodes the sum of its messages; ``matrices`` (2R, D, D) are those of the
     relations."""
     sent = by_matrix(nodes.index_select(0, messages.sources), messages.relations, matrices)  # (M, D)
-    return torch.zeros_like(nodes).index_add(0, messages.destinations, sent)
+    return torch.zeros_like(nodes).index_add(0, messages.destinations, sent.to(nodes.dtype))
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class MPQE(QueryModel):
     name = "mpqe"
     paper = Paper("Daza, Cochez", 2020, "Message Passing Query Embedding")
     summary = "a relational graph network passes messages through the query graph and reads an embedding out of it"
-    uses_answers = True
+    uses_answers = layers_in_bfloat16 = True
     train_defaults = {"learning_rate": 5e-3}
     tables = {"embed_entities": "entities", "embed_ends": "directions", "layers.*.matrices": "directions"}
 
@@ -317,7 +317,7 @@ class MPQE(QueryModel):
     def _margin_loss(self, hidden: torch.Tensor, targets: Targets) -> torch.Tensor:
         positives = draw_positives(targets)  # (V,)
         refuse_unknown(positives >= 0, self.name)
-        negatives = draw_negatives(self.config.negatives, self.entity_count)  # (n,)
+        negatives = draw_negatives(self.config.negatives, self.entity_count, hidden.device)  # (n,)
         entities = self.embed_entities
         good = (hidden * entities.index_select(0, positives)).sum(1, keepdim=True)  # (V, 1)
         short = F.relu(self.config.margin - good + hidden @ entities.index_select(0, negatives).t())  # (V, n)

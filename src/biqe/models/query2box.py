@@ -42,6 +42,8 @@ from biqe.models._draws import draw_negatives, draw_positives, true_among
 from biqe.models._plan import EncodedPlans, PlanBatch, walk, walkable
 from biqe.query.bound import BoundQuery, QuerySet
 
+CHUNK_BYTES = 256 << 20
+"""Size of one table of differences, (boxes, points, width), where there is no kernel that does without it."""
 _NOTHING = -1e30
 """Logit of a negative that is left out; finite, so that a row in which all are left out has a gradient."""
 
@@ -156,19 +158,17 @@ class Query2Box(QueryModel):
 
     def loss(self, batch: PlanBatch, *, label_smoothing: float = 0.0) -> torch.Tensor:
         """As the configuration says; label smoothing has no place in either loss."""
-        from biqe.models._box_kernels import box_distances
-
         config, targets = self.config, batch.targets
         positives = draw_positives(targets)  # (V,)
         refuse_unknown(positives >= 0, self.name, every=False)
-        negatives = draw_negatives(config.negatives, self.entity_count)  # (K,)
+        negatives = draw_negatives(config.negatives, self.entity_count, self.entities.device)  # (K,)
         # Read in one go: each reading costs a gradient of the size of the whole table.
         used = torch.cat([batch.anchors, positives.clamp_min(0), negatives])
         parts = torch.split(self.entities.index_select(0, used), [len(batch.anchors), len(positives), len(negatives)])
         centres, offsets = self._walk(batch, parts[0])
         good = _distances(centres, offsets, parts[1], config.alpha)  # (V,)
-        bad = box_distances(centres, offsets, parts[2], config.alpha)  # (V, K)
-        left_out = torch.zeros(bad.shape, dtype=torch.bool)
+        bad = _to_all(centres, offsets, parts[2], config.alpha)  # (V, K)
+        left_out = torch.zeros(bad.shape, dtype=torch.bool, device=bad.device)
         if config.filter_negatives:
             left_out = true_among(targets, negatives, self.entity_count)
         if config.loss == "softmax":
@@ -185,16 +185,25 @@ class Query2Box(QueryModel):
 
     def raw_scores(self, batch: PlanBatch) -> torch.Tensor:
         """(V, E) distances, with a minus."""
-        from biqe.models._box_kernels import box_distances
-
         centres, offsets = self.boxes(batch)
-        return -box_distances(centres, offsets, self.entities, self.config.alpha)
+        return -_to_all(centres, offsets, self.entities, self.config.alpha)
 
 
 def _distances(centres: torch.Tensor, offsets: torch.Tensor, points: torch.Tensor, alpha: float) -> torch.Tensor:
-    """(V,) distances between each box and a point of its own, (V, D)."""
+    """Distances between boxes and points, (..., D) all of them, broadcast against each other."""
     delta = (points - centres).abs()
-    return (delta - (1.0 - alpha) * torch.minimum(delta, offsets)).sum(1)
+    return (delta - (1.0 - alpha) * torch.minimum(delta, offsets)).sum(-1)
+
+
+def _to_all(centres: torch.Tensor, offsets: torch.Tensor, points: torch.Tensor, alpha: float) -> torch.Tensor:
+    """(V, K) distances between each box and every point, (K, D)."""
+    if points.device.type == "cpu":
+        from biqe.models._box_kernels import box_distances
+
+        return box_distances(centres, offsets, points, alpha)
+    rows = max(1, CHUNK_BYTES // (4 * points.numel()))
+    parts = zip(centres.split(rows), offsets.split(rows), strict=True)
+    return torch.cat([_distances(c.unsqueeze(1), o.unsqueeze(1), points, alpha) for c, o in parts])
 
 
 MODEL = Query2Box

@@ -28,6 +28,7 @@ from biqe.graph.vocabulary import Vocabulary
 from biqe.graph.whole_folder import open_regular, read_json
 from biqe.models import _catalogue
 from biqe.models._contract import QueryModel, SolvesOtherwise
+from biqe.models._device import CPU
 
 LINKS_FILE = "links.safetensors"
 """What a hybrid knows of links beside its weights; see links/knowledge.py."""
@@ -123,8 +124,8 @@ class _Undrawn(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def load(folder: str | os.PathLike[str]) -> LoadedModel:
-    """The model in ``folder``, in evaluation mode."""
+def load(folder: str | os.PathLike[str], device: torch.device = CPU) -> LoadedModel:
+    """The model in ``folder``, in evaluation mode, on ``device``."""
     folder = Path(folder)
     manifest = read_manifest(folder)
     path = folder / "weights.safetensors"
@@ -145,7 +146,7 @@ def load(folder: str | os.PathLike[str]) -> LoadedModel:
         model.load_state_dict(weights, assign=True)
     except RuntimeError as error:
         raise UnreadableFile(f"{path} does not hold the weights that manifest.json describes: {error}") from error
-    model.eval()
+    model.eval().to(device)
     if hasattr(model, "knowledge") and (folder / LINKS_FILE).is_file():
         from biqe.links import knowledge  # with a compiler, which other models do without
 

@@ -279,7 +279,7 @@ class TractOR(QueryModel):
             if self.config.loss == "softmax":
                 sums = self._log_sums(batch.roles.unique().tolist())  # (3, K)
                 return ((log_c + sums[batch.roles - 1]).logsumexp(1) - true).mean()
-        negatives = draw_negatives(self.config.negatives, self.entity_count)  # (n,)
+        negatives = draw_negatives(self.config.negatives, self.entity_count, log_c.device)  # (n,)
         false = self._log_probabilities(batch, log_c, log_z, negatives).clamp_max(np.log(_ALMOST_ONE))  # (V, n)
         doubts = torch.log1p(-false.exp())
         if self.config.filter_negatives:
@@ -363,8 +363,8 @@ class TractOR(QueryModel):
         logs = value.clamp_min(torch.finfo(value.dtype).tiny).log() + top[:count]
         if len(batch.twin_rows):
             of_twins = log_c[count:] if log_z is None else log_c[count:] + _log_complement(log_z[count:])
-            column = torch.full((self.entity_count,), -1)
-            column[torch.arange(self.entity_count) if candidates is None else candidates] = torch.arange(len(s))
+            column = torch.full((self.entity_count,), -1, device=logs.device)
+            column[slice(None) if candidates is None else candidates] = torch.arange(len(s), device=logs.device)
             found = torch.nonzero(column[batch.twin_entities] >= 0).squeeze(1)
             where = (batch.twin_rows[found], column[batch.twin_entities[found]])
             logs = logs.index_put(where, of_twins.logsumexp(1)[found])

@@ -11,9 +11,11 @@ import math
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from biqe.graph.knowledge_graph import Graph
 from biqe.links.beam import joint_tuples
+from biqe.links.guided import best_assignments
 from biqe.links.search import TUPLE_BEAM
 from biqe.links.search import marginals as best_completed
 from biqe.links.structures import Batch, StructuredQueries
@@ -22,6 +24,8 @@ from biqe.predict.predictor import Predictor, Scores
 from biqe.predict.rows import Entities, Listed, Rows
 from biqe.query.bound import HIDDEN, BoundQuery, QuerySet, selected_rows
 
+LARGE = 6
+"""Variables from which on a query is searched with messages that look ahead (links/guided.py)."""
 WIDTH = 24
 """Partial rows that the search keeps, at least, beside all whose links are stored."""
 FEWEST = 30
@@ -46,29 +50,33 @@ def search_rows(
     no_row_is_known = any(link.is_closed for link in fixed.missing)
     only_missing = exclude is not None and not no_row_is_known
     asked = max(2 * count, FEWEST)
+    is_large = sum(value < 0 for value in query.nodes) >= LARGE
     excluded = None if exclude is None else Listed(exclude)
     while True:
         with torch.no_grad():
-            (found,) = joint_tuples(
-                batch,
-                links,
-                "product",
-                max(width, WIDTH),
-                asked,
-                beside,
-                width_per_pair=TUPLE_BEAM,
-                only_missing=only_missing,
-            )
-        rows = found.rows[:, order]
+            if is_large:
+                best = best_assignments(query, graph, links, asked, max(width, WIDTH), _allowed(predictor, query))
+                rows, assigned = best.nodes[:, list(query.targets)], best.nodes
+            else:
+                (found,) = joint_tuples(
+                    batch,
+                    links,
+                    "product",
+                    max(width, WIDTH),
+                    asked,
+                    beside,
+                    width_per_pair=TUPLE_BEAM,
+                    only_missing=only_missing,
+                )
+                rows, assigned = found.rows[:, order], np.tile(np.array(query.nodes, np.int32), (len(found.rows), 1))
+                assigned[:, list(found.variables)] = found.assignments
         kept = np.arange(len(rows)) if excluded is None else np.flatnonzero(~excluded.holds(rows))
         if len(kept) >= count or len(rows) < asked or asked >= MOST:
             break
         asked = min(MOST, GROWTH * asked)
-    assigned = np.tile(np.array(query.nodes, np.int32), (len(kept), 1))
-    assigned[:, list(found.variables)] = found.assignments[kept]
     # Of the hidden variables, whose entities the search chooses, few assignments are all tried.
     is_complete = links.entity_count ** query.nodes.count(HIDDEN) <= WIDTH
-    evidence = [search.filled(nodes, is_complete) for nodes in assigned.tolist()]
+    evidence = [search.filled(nodes, is_complete) for nodes in assigned[kept].tolist()]
     missing = list(dict.fromkeys(link for each in evidence for link in each.missing))
     chances = dict(zip(missing, predictor.link_probabilities(missing), strict=True))
     ranked = Rows(
@@ -97,14 +105,19 @@ def _batch(predictor: Predictor, graph: Graph, query: BoundQuery) -> Batch:
     return queries.batch(np.zeros(1, np.int64))
 
 
+def _allowed(predictor: Predictor, query: BoundQuery) -> dict[int, NDArray[np.bool_]]:
+    """(E,) entities that conditions leave a target, by node."""
+    masks = {node: predictor.allowed.get(query.names[node]) for node in query.targets if query.names}
+    return {node: mask for node, mask in masks.items() if mask is not None}
+
+
 def _beside(predictor: Predictor, query: BoundQuery) -> torch.Tensor | None:
     """(T, E) minus infinity where conditions exclude an entity from a target, by ascending node; None without any."""
-    masks = {query.names[node]: predictor.allowed.get(query.names[node]) for node in query.targets if query.names}
-    if not any(mask is not None for mask in masks.values()):
+    masks = _allowed(predictor, query)
+    if not masks:
         return None
     table = torch.zeros(len(query.targets), predictor.entity_count)
     for row, node in enumerate(sorted(query.targets)):
-        mask = masks[query.names[node]]
-        if mask is not None:
-            table[row, torch.from_numpy(~mask)] = -torch.inf
+        if node in masks:
+            table[row, torch.from_numpy(~masks[node])] = -torch.inf
     return table

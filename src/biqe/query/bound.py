@@ -111,6 +111,10 @@ class QuerySet:
 
     Targets are numbered 0..V-1 in order of query, then of node: the order of ``target_nodes``, of every
     ``AnswerSets`` in ``filters``, and of the rows that a model's ``scores`` returns.
+
+    >>> queries = QuerySet.of([BoundQuery((TARGET, 7), ((0, 2, 1),), ("x", "y"))])
+    >>> len(queries), queries.nodes.tolist(), queries.edges.tolist()
+    (1, [-1, 7], [[0, 2, 1]])
     """
 
     node_offsets: NDArray[np.int64]

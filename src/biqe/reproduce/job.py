@@ -90,7 +90,7 @@ class Job:
         """All options of the model and all settings of the training, as a run of today records them."""
         if self.recipe.model is None:
             return {}, {}
-        from biqe.train import session
+        from biqe.training import session
 
         room = {} if self.before is None else room_for_start(self.recipe, self.before.model_config)
         options = _options(self.recipe.model, json.dumps({**room, **self.model_config}))
@@ -160,7 +160,7 @@ def expand(
         raise InvalidOption(f"sample must be at least 1. Got {sample}")
     recipes = table.recipes if only is None else (table.recipe(only),)
     return [
-        Job(recipe, seed, quick, split, *((minutes, sample) if recipe.model is not None else (None, None)))
+        Job(recipe, seed, quick, *((split, minutes, sample) if recipe.model is not None else ()))
         for seed in range(seeds)
         for recipe in recipes
         if seed == 0 or recipe.model is not None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from biqe.errors import InvalidOption, UnknownName, UnreadableFile
-from biqe.train.config import TrainConfig
+from biqe.training.config import TrainConfig
 
 FOLDER = Path(__file__).parent / "recipes"
 TABLE_FILE = "table.toml"
@@ -83,7 +83,7 @@ class Recipe:
     model: str | None = None
     """A model or one of its variants, by name."""
     preset: str | None = None
-    """Settings of biqe.train.presets that the recipe starts from; its own are laid over them."""
+    """Settings of biqe.training.presets that the recipe starts from; its own are laid over them."""
     model_config: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
     solving: Mapping[str, Any] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Recipe:
         """Options of the model and settings of its training: those of the preset, and the recipe's own over them."""
         if self.preset is None:
             return dict(self.model_config), dict(self.train)
-        from biqe.train.presets import PRESETS  # with training, so not before a job needs it
+        from biqe.training.presets import PRESETS  # with training, so not before a job needs it
 
         if self.preset not in PRESETS:
             raise UnknownName(

@@ -168,6 +168,7 @@ def _do(job: Job, desk: Desk) -> tuple[str, str]:
         outcome = work(job, desk)
         found = _result(
             job,
+            places,
             figures=outcome.figures,
             ties=outcome.ties,
             reports=results.without_places(outcome.reports, places.words),
@@ -190,18 +191,24 @@ def _do(job: Job, desk: Desk) -> tuple[str, str]:
         (faults / f"{job.name.replace('/', '.')}.txt").write_text(traceback.format_exc(), "utf-8")
     reason = str(results.without_places(reason, places.words))
     failed = _result(
-        job, state="failed", reason=reason, seconds={"total": round(watch.seconds(), 1)}, peak_mib=watch.peak_mib()
+        job,
+        places,
+        state="failed",
+        reason=reason,
+        seconds={"total": round(watch.seconds(), 1)},
+        peak_mib=watch.peak_mib(),
     )
     if not (path.exists() and results.read(path).state == "done"):  # a good result is not lost to a failure
         results.write(failed, path)
     return "failed", reason
 
 
-def _result(job: Job, **facts: object) -> Result:
+def _result(job: Job, places: Places, **facts: object) -> Result:
     from biqe.evaluate.machine import machine
-    from biqe.train.run import git_state, versions
+    from biqe.training.run import git_state, versions
 
     about = {key: value for key, value in machine().items() if key != "peak_resident_mib"}
+    about["device"] = places.device
     return Result(
         table=job.recipe.table,
         recipe=job.recipe.name,

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from biqe.benchmarks import registry
 from biqe.evaluate.text_table import aligned, wrapped
 from biqe.reproduce import recipe as recipes
 from biqe.reproduce.job import Job, digest
@@ -22,6 +23,7 @@ QUICK = (
     "Rows marked quick are smoke tests: small models, trained for a fraction of a minute, on a sample of the queries. "
     "They show that everything runs, and nothing about accuracy."
 )
+OTHER_QUERIES = "**on queries mined before, by another rule**"
 QUICK_COUNTS = "Rows marked quick are as good as others here: nothing is trained, and everything is counted."
 
 
@@ -44,6 +46,8 @@ class Average:
     """Whether true answers were kept out of sampled negatives; None for models without such an option."""
     failed: tuple[tuple[int, str], ...] = ()
     """Seeds that failed, and why."""
+    of_other_queries: bool = False
+    """Whether the benchmark's queries have been mined anew, by another rule, since."""
     changed: Mapping[str, Any] = field(default_factory=dict)
     """Options of model and training, but for its length, that are not what the recipe asks for today."""
 
@@ -76,6 +80,7 @@ class Average:
             parts += [f"{self.settings['sample']:,} queries of each shape"]
         if self.filter_negatives is not None:
             parts += [f"filter_negatives={str(self.filter_negatives).lower()}"]
+        parts += [OTHER_QUERIES] if self.of_other_queries else []
         return ", ".join(parts + [f"{name}={value}" for name, value in self.changed.items()])
 
 
@@ -136,7 +141,7 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
 def _recipe_results(recipe: Recipe, results: Sequence[Result]) -> RecipeResults:
     alike: dict[str, list[Result]] = {}
     for result in sorted(results, key=lambda r: r.seed):
-        alike.setdefault(digest(result.settings), []).append(result)
+        alike.setdefault(digest({**result.settings, "queries": _is_of_other_queries(result)}), []).append(result)
     averages = [_average(group) for group in alike.values()]
     averages = [replace(average, changed=_changed(recipe, average)) for average in averages]
     return RecipeResults(recipe, tuple(sorted(averages, key=lambda average: _distance(recipe, average))))
@@ -147,7 +152,14 @@ def _distance(recipe: Recipe, average: Average) -> tuple[bool, ...]:
     train = average.settings.get("train", {})
     other = any(train.get(name) != value for name, value in recipe.train.items())
     sampled = bool(average.settings.get("sample"))
-    return average.quick, sampled, bool(average.changed), other, average.settings.get("split") != "valid"
+    stale = average.of_other_queries or bool(average.changed)
+    return average.quick, sampled, stale, average.settings.get("split") != "test", other
+
+
+def _is_of_other_queries(result: Result) -> bool:
+    """Whether a result of a set that is mined here is of another set than today's."""
+    own, today = result.fingerprints.get("benchmark"), registry.queries_of_today(result.settings.get("benchmark", ""))
+    return None not in (own, today) and own != today
 
 
 def _changed(recipe: Recipe, average: Average) -> dict[str, Any]:
@@ -186,6 +198,7 @@ def _average(results: Sequence[Result]) -> Average:
         peak_mib=max((r.peak_mib for r in done), default=0),
         filter_negatives=(done[0].config.get("model") or {}).get("filter_negatives") if done else None,
         failed=tuple((r.seed, r.reason) for r in results if r.state == "failed"),
+        of_other_queries=any(map(_is_of_other_queries, done)),
     )
 
 

@@ -27,13 +27,14 @@ from biqe.graph.triples import union
 from biqe.mine.statistics import split_statistics
 from biqe.models import store
 from biqe.models._contract import QueryModel, SolvesOtherwise, use_graph
+from biqe.models._device import device_named
 from biqe.models.store import LoadedModel
 from biqe.query.bound import BoundQuery, QuerySet
 from biqe.reproduce.job import Job
 from biqe.reproduce.result import figures_of
-from biqe.train import checkpoint, session
-from biqe.train.loop import Listener
-from biqe.train.run import Run
+from biqe.training import checkpoint, session
+from biqe.training.loop import Listener
+from biqe.training.run import Run
 
 if TYPE_CHECKING:
     from biqe.benchmarks import OpenBenchmark
@@ -191,7 +192,7 @@ WORK: dict[str, Callable[[Job, OpenBenchmark, Trained, Outcome, Progress], None]
 
 def _targets(job: Job, opened: OpenBenchmark) -> QuerySet:
     queries = opened.queries(job.split)
-    if isinstance(queries, ShapedQueries):
+    if not isinstance(queries, QuerySet):
         raise InvalidOption(
             f"job {job.recipe.job} needs queries with several targets; {opened.name} has none",
             hint="name a CQ or Paths benchmark in the recipe",
@@ -219,6 +220,9 @@ class Places:
     results: Path
     data: Path | None = None
     """Benchmark files; None where the benchmarks find them by themselves."""
+
+    device: str = "cpu"
+    """Where models compute."""
 
     @property
     def words(self) -> dict[Path, str]:
@@ -305,7 +309,8 @@ def train(job: Job, desk: Desk) -> Trained:
     if (folder / "run.json").exists():
         if not is_finished(folder):
             desk.watcher.doing("going on with training")
-            _stop_if_interrupted(session.resume(folder, graph=str(graph), listener=desk.watcher).reason)
+            rest = session.resume(folder, graph=str(graph), device=desk.places.device, listener=desk.watcher)
+            _stop_if_interrupted(rest.reason)
     else:
         if folder.exists():  # a kill while the folder was being made; nothing was trained in it
             shutil.rmtree(folder)
@@ -319,6 +324,7 @@ def train(job: Job, desk: Desk) -> Trained:
             model=job.recipe.model,
             model_options=job.model_config,
             start_from=None if before is None else before.run.folder,
+            device=desk.places.device,
             listener=desk.watcher,
         )
         _stop_if_interrupted(result.reason)
@@ -326,7 +332,7 @@ def train(job: Job, desk: Desk) -> Trained:
     events = run.trace()
     return Trained(
         run,
-        store.load(run.model_folder),
+        store.load(run.model_folder, device_named(desk.places.device)),
         max((float(event.get("seconds", 0.0)) for event in events), default=0.0),
         1 + sum(event.get("event") == "resumed" for event in events),
         0.0 if before is None else before.seconds,

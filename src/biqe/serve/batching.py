@@ -193,12 +193,15 @@ class ModelQueue:
         """Compute the scores of these shares and hand them to their questions."""
         import torch
 
+        from biqe.models._device import device_of, on_device
+
         parts = [job.part(count) for job, count in taken]
         encoded = model.encode(parts[0] if len(parts) == 1 else concatenate(parts))
         places = [(job, job.done + number) for job, count in taken for number in range(count)]
         for group in by_length(encoded.sizes):
             with torch.inference_mode():
-                scores = model.scores(encoded.batch(group)).numpy()  # (rows of the group, E)
+                batch = on_device(encoded.batch(group), device_of(model))
+                scores = model.scores(batch).cpu().numpy()  # (rows of the group, E)
             start = 0
             for place in group.tolist():
                 job, number = places[place]

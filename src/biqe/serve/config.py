@@ -58,7 +58,7 @@ class EngineConfig:
     """Time limit of one request, its waiting included."""
     stop_seconds: float = 20.0
     """Time that running questions get when the server stops."""
-    memory: int = 1024 * MIB
+    memory: int = 512 * MIB
     """Bytes that one query of the exact store, or one upload, may use beyond the graph itself."""
     batching: bool = True
     """Whether questions that arrive together share calls of the model."""

@@ -58,6 +58,8 @@ POLL = 0.05
 """Seconds between checks whether the caller is still there."""
 IDLE = 3.0
 """Seconds after which an unused child is closed, to free the memory that it copied."""
+STATEMENTS = 128 << 20
+"""Bytes of the statements of an upload, as they are sent to the server: a small compressed file may hold many."""
 BACKGROUND = 15
 """Niceness of children that work in the background."""
 
@@ -288,6 +290,27 @@ class Child:
         os.close(self.process)
 
 
+def answered(asked: str | Upload, options: dict[str, Any], store: ExactStore | LiveStore) -> bytes:
+    """The message with the answer to a question, or with the error. Ends the process if memory is used up."""
+    form, extra = options.pop("written", (None, ()))
+    try:
+        found: Any = asked.read() if isinstance(asked, Upload) else store.query(asked, **options)
+        answer = write_answer(found if form is None else Document.of(table_of(found, extra), form))
+        if isinstance(asked, Upload) and len(answer) > STATEMENTS:
+            raise RequestRefused(
+                f"the upload holds more than {STATEMENTS:,} bytes of statements",
+                hint="send it in parts, or import it: biqe import FILE --out FOLDER",
+                status=413,
+            )
+        return answer
+    except MemoryError:
+        os._exit(1)
+    except BiqeError as error:
+        return write_error(error)
+    except Exception as error:
+        return write_fault("".join(traceback.format_exception(error)))
+
+
 def _serve(connection: Connection, store: ExactStore | LiveStore, memory: int) -> None:
     """Answer queries on the connection until it is closed."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -298,16 +321,7 @@ def _serve(connection: Connection, store: ExactStore | LiveStore, memory: int) -
     while True:
         asked, options, seconds = read_question(connection.recv_bytes())
         signal.setitimer(signal.ITIMER_REAL, seconds + LATE)
-        form, extra = options.pop("written", (None, ()))
-        try:
-            found: Any = asked.read() if isinstance(asked, Upload) else store.query(asked, **options)
-            answer = write_answer(found if form is None else Document.of(table_of(found, extra), form))
-        except MemoryError:
-            os._exit(1)
-        except BiqeError as error:
-            answer = write_error(error)
-        except Exception as error:
-            answer = write_fault("".join(traceback.format_exception(error)))
+        answer = answered(asked, options, store)
         signal.setitimer(signal.ITIMER_REAL, 0)
         connection.send_bytes(answer)
 

@@ -223,7 +223,8 @@ def _drawing(question: Question) -> out.Drawing:
                 label = local_name(term.name) if isinstance(term, Entity) else str(term)
                 key = str(term) if is_target else f"{term}{mark}"
                 named = written(term.name) if isinstance(term, Entity) else label
-                node = out.GraphNode(id=key, label=label, kind=kind, term=named)  # type: ignore[arg-type]
+                name = term.name if isinstance(term, Entity) else None
+                node = out.GraphNode(id=key, label=label, kind=kind, name=name, term=named)  # type: ignore[arg-type]
                 nodes.setdefault(key, node)
                 ends.append(key)
             relation = pattern.relation

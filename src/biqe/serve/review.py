@@ -14,6 +14,7 @@ from biqe.errors import InvalidOption
 from biqe.query.bind import find_entity, find_relation
 from biqe.query.question import written
 from biqe.serve import schemas as out
+from biqe.serve.live.generations import REJECTED
 from biqe.serve.views import entity_value
 from biqe.suggest import Suggester
 from biqe.suggest.rejections import Names, Rejections
@@ -21,7 +22,6 @@ from biqe.suggest.rejections import Names, Rejections
 if TYPE_CHECKING:
     from biqe.serve.engine import Engine
 
-REJECTED = "rejected.jsonl"
 SHARE = 1 / 3
 """Share of a request's time after which a search ends with what it has found."""
 

@@ -111,6 +111,7 @@ class GraphNode(BaseModel):
     id: str
     label: str
     kind: Literal["target", "hidden", "entity"]
+    name: str | None = Field(None, description="Name of the entity, if it is one.")
     term: str | None = Field(None, description="How a query writes it; null if a query cannot name it.")
 
 

@@ -151,6 +151,7 @@ def explained(found: Explanation, *, is_unasked: bool = False, svg: bool = False
                 id=node.entity or node.word,
                 label=node.label or node.word,
                 kind=_kind(node.kind),
+                name=node.entity,
                 term=written(node.entity) if node.entity else None,
             )
             for node in found.nodes

@@ -33,7 +33,13 @@ REMEMBERED = 64
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A link that the graph does not hold, but the model expects."""
+    """A link that the graph does not hold, but the model expects.
+
+    >>> import biqe
+    >>> first = biqe.open("atlas").suggest(relation=":capital_of", top=1)[0]
+    >>> first.query[1], 0 < first.probability < 1, len(first.why) > 10
+    (':capital_of', True, True)
+    """
 
     subject: str
     """Name of an entity, as the graph has it."""
@@ -72,7 +78,15 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Suggestions(Sequence[Suggestion]):
-    """The likeliest missing links, the most probable first."""
+    """The likeliest missing links, the most probable first.
+
+    >>> import biqe
+    >>> found = biqe.open("atlas").suggest(entity="Bonn", top=3)
+    >>> found
+    Suggestions(3 missing links by hybrid)
+    >>> all("Bonn" in (row.subject, row.object) for row in found)
+    True
+    """
 
     rows: tuple[Suggestion, ...]
     model: str

@@ -1,71 +1,70 @@
-"""A table for people: labels, shortened where they are too long, and no control characters of names."""
+"""A table for people: labels, and no control characters of names. What is too wide goes on in the next line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from biqe.answer.result import KNOWN, Result, TextRow, TextTable, View
-from biqe.explain.words import fit, visible
+from biqe.answer.result import KNOWN, Result, TextTable, View
+from biqe.explain.words import fit, visible, wrapped
+
+BELOW = "    missing: "
+"""What stands before a missing link below its row."""
 
 
 def write(result: Result, view: View) -> str:
     """Lines above the table, and the table in ``view.width`` columns."""
     table = result.as_text(view)
     lines = list(table.head)
-    if table.rows:
-        lines += ["", *_lines(table, view)]
+    header, rows = _lines(table, view) if table.rows else ([], [])
     if table.left_out:
-        after = sum(max(1, len(row.links)) for row in table.rows[table.left_out_at :])
-        lines.insert(len(lines) - after, _paint(table.left_out, "2", view.colour))
+        rows.insert(table.left_out_at, [_paint(table.left_out, "2", view.colour)])
+    lines += [*([""] if header else []), *header, *(line for row in rows for line in row)]
     for word, link in table.facts:
-        lines.append(f"{word}  {fit_link([visible(part) for part in link], view.width - len(word) - 2)}")
+        lines += wrapped(" ".join(map(visible, link)), view.width, first=f"{word}  ")
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _lines(table: TextTable, view: View) -> list[str]:
+def _lines(table: TextTable, view: View) -> tuple[list[str], list[list[str]]]:
+    """The header, and the lines of each row. Missing links stand in a column of their own where there is room for the
+    longest, else below their row; cells that are too wide go on in the next line."""
     heads = [visible(name) for name in table.columns]
-    body = [
-        TextRow(
-            [visible(cell) for cell in row.cells], row.status, row.chance, [[*map(visible, ln)] for ln in row.links]
-        )
-        for row in table.rows
+    body = [[visible(cell) for cell in row.cells] for row in table.rows]
+    links = [[" ".join(map(visible, link)) for link in row.links] for row in table.rows]
+    columns = [max(cell_len(cells[number]) for cells in [heads, *body]) for number in range(len(heads))]
+    statuses = _width("status", [row.status for row in table.rows])
+    chances = _width("prob.", [row.chance for row in table.rows])
+    widest = _width("missing links", [link for row in links for link in row])
+    fixed = (statuses + 2 if statuses else 0) + (chances + 2 if chances else 0) + 2 * (len(columns) - 1)
+    is_beside = bool(widest) and sum(columns) + fixed + 2 + widest <= view.width
+    columns = shrink(columns, view.width - fixed)
+
+    def lines(cells: Sequence[str], status: str, chance: str, links: Sequence[str], code: str) -> list[str]:
+        texts = [wrapped(cell, size) for cell, size in zip(cells, columns, strict=True)]
+        beside = links if is_beside else []
+        found = []
+        for number in range(max(1, len(beside), *map(len, texts))):
+            parts = [
+                fit(text[number] if number < len(text) else "", size) for text, size in zip(texts, columns, strict=True)
+            ]
+            if statuses:
+                parts.append(_paint(fit(status if number == 0 else "", statuses), code, view.colour))
+            if chances:
+                parts.append((chance if number == 0 else "").rjust(chances))
+            if number < len(beside):
+                parts.append(_paint(beside[number], "2", view.colour))
+            found.append("  ".join(parts))
+        for link in [] if is_beside else links:
+            found += [_paint(line, "2", view.colour) for line in wrapped(link, view.width, first=BELOW)]
+        return found
+
+    header = lines(heads, "status", "prob.", ["missing links"] if is_beside else [], "")
+    rows = [
+        lines(cells, row.status, row.chance, own, "32" if row.status == KNOWN else "33")
+        for row, cells, own in zip(table.rows, body, links, strict=True)
     ]
-    columns = [
-        max(cell_len(cells[number]) for cells in [heads, *(row.cells for row in body)]) for number in range(len(heads))
-    ]
-    statuses = _width("status", [row.status for row in body])
-    chances = _width("prob.", [row.chance for row in body])
-    links = _width("missing links", [" ".join(link) for row in body for link in row.links])
-    fixed = (statuses + 2 if statuses else 0) + (chances + 2 if chances else 0)
-    gaps = 2 * (len(columns) - 1 + bool(links))
-    *columns, links = shrink([*columns, links], view.width - fixed - gaps)
-
-    def line(
-        cells: Sequence[str], status: str, chance: str, link: Sequence[str], paint: Callable[[str], str], faint: bool
-    ) -> str:
-        parts = [fit(cell, size) for cell, size in zip(cells, columns, strict=True)]
-        if statuses:
-            parts.append(paint(fit(status, statuses)))
-        if chances:
-            parts.append(chance.rjust(chances))
-        if links:
-            parts.append(_paint(fit_link(link, links), "2", view.colour and faint))
-        return "  ".join(parts)
-
-    header = line(heads, "status", "prob.", ["missing links"], str, False)
-    lines = [_paint(header.rstrip(), "1", view.colour)]
-    for row in body:
-        shade = "32" if row.status == KNOWN else "33"
-        first, *more = row.links or [[""]]
-
-        def paint(text: str, shade: str = shade) -> str:
-            return _paint(text, shade, view.colour)
-
-        lines.append(line(row.cells, row.status, row.chance, first, paint, True))
-        lines += [line([""] * len(columns), "", "", link, str, True) for link in more]
-    return lines
+    return [_paint(line.rstrip(), "1", view.colour) for line in header], rows
 
 
 def _width(head: str, cells: Sequence[str]) -> int:
@@ -83,12 +82,5 @@ def shrink(columns: Sequence[int], room: int, least: int = 6) -> list[int]:
     return columns
 
 
-def fit_link(parts: Sequence[str], width: int) -> str:
-    """The link in at most ``width`` columns; its longest names are cut, so that something of each stays."""
-    sizes = shrink([cell_len(part) for part in parts], width - len(parts) + 1)
-    shown = " ".join(fit(part, size).rstrip() for part, size in zip(parts, sizes, strict=True))
-    return fit(shown, width).rstrip()
-
-
 def _paint(text: str, code: str, colour: bool) -> str:
-    return f"\x1b[{code}m{text}\x1b[0m" if colour and text else text
+    return f"\x1b[{code}m{text}\x1b[0m" if colour and code and text else text

@@ -15,13 +15,14 @@ from typing import Any
 
 from biqe.errors import InvalidOption, UnreadableFile
 from biqe.graph import folder as graph_folder
-from biqe.graph.whole_folder import check_free, read_regular
+from biqe.graph.whole_folder import cannot_be_read, check_free, read_regular
 from biqe.serve.live import format_1, generations
 from biqe.serve.live.changes import Changes, Statement, decode
-from biqe.serve.live.generations import GRAPH, KIND, LITERALS, MAX_LITERALS_BYTES, Base
+from biqe.serve.live.generations import GRAPH, KIND, LITERALS, MAX_LITERALS_BYTES, REJECTED, Base
 from biqe.serve.live.live_graph import LiveGraph, base_at
 from biqe.serve.live.log import ACKNOWLEDGED, DAMAGE, NAME, checked, copied, read_state, version_of
 from biqe.serve.live.versions import History
+from biqe.suggest.rejections import MOST_BYTES
 
 MAX_UPDATES = 10_000_000
 """Most updates that a repair looks for."""
@@ -48,11 +49,17 @@ def copy(source: Path, target: Path, *, repair: bool = False, force: bool = Fals
     """
     check_free(target, kind=KIND, what="live graph", force=force)
     base, given_up = _salvaged(source) if repair else (_read(source), [])
+    try:
+        rejected = read_regular(source / REJECTED, MOST_BYTES)
+    except FileNotFoundError:
+        rejected = b""
+    except OSError as error:
+        raise cannot_be_read(source / REJECTED, error) from error
     in_use = -1
     try:
         if generations.is_live_folder(target):
             in_use = generations.hold(target, alone=True)
-        generations.write(target, base, replace=force)
+        generations.write(target, base, rejected=rejected, replace=force)
     finally:
         if in_use >= 0:
             os.close(in_use)

@@ -7,6 +7,7 @@
     ├── 000000000120/         a base, named by the version of the graph that it holds
     │   ├── graph/            graph folder (biqe.graph.folder), memory-mapped
     │   └── literals          statements with a literal as object
+    ├── rejected.jsonl        suggestions that somebody rejected (biqe.suggest.rejections)
     └── .lock                 held by the process that writes
 
 The state has the checksum of the base's manifest, and that has those of all files of the base. A new base is written
@@ -23,7 +24,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,12 @@ from biqe.graph.whole_folder import (
     write_synced,
 )
 from biqe.graph.whole_folder import read_manifest as read_folder_manifest
-from biqe.serve.live.changes import Changes, Statement, decode, encode
+from biqe.serve.live.changes import Changes, Statement, Text, decode, encode
 from biqe.serve.live.log import RESTORE, Log, damaged
 
 KIND = "biqe live graph"
 VERSION = 2
-GRAPH, LITERALS, LOCK = "graph", "literals", ".lock"
+GRAPH, LITERALS, LOCK, REJECTED = "graph", "literals", ".lock", "rejected.jsonl"
 MAX_LITERALS_BYTES = 1 << 36
 
 
@@ -64,6 +65,14 @@ class Base:
     """Fingerprint of the graph that the live graph was made from."""
     copies: tuple[str, ...] = ()
     """Fingerprints of graphs that runs copied from it."""
+
+    @classmethod
+    def first(cls, splits: Splits, known: str, prefixes: Mapping[str, str] | None) -> Base:
+        """The base of a new live graph."""
+        found = () if splits.literals is None else splits.literals.statements()
+        literals = tuple(Statement(subject, relation, Text.of(value)) for subject, relation, value in found)
+        bare = replace(splits, literals=None)
+        return cls(0, bare, dict(prefixes or {"": ""}), literals, known, splits.fingerprint)
 
 
 def is_live_folder(folder: str | os.PathLike[str]) -> bool:
@@ -94,11 +103,13 @@ def create(folder: Path, base: Base) -> None:
         raise RunFailed(f"{folder} cannot be made: {error.strerror or error}") from error
 
 
-def write(folder: Path, base: Base, *, replace: bool = True) -> None:
+def write(folder: Path, base: Base, *, rejected: bytes = b"", replace: bool = True) -> None:
     """Write a live graph with this base and without updates, whole or not at all."""
 
     def fill(place: Path) -> None:
         (place / LOCK).touch()
+        if rejected:
+            write_synced(place / REJECTED, lambda stream: stream.write(rejected))
         Log.create(place, write_base(place, base), base.version)
         manifest = json.dumps({"kind": KIND, "version": VERSION}) + "\n"
         write_synced(place / MANIFEST, lambda stream: stream.write(manifest.encode()))

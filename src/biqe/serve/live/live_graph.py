@@ -14,7 +14,7 @@ from biqe.errors import BiqeError, InvalidOption, RunFailed, UnreadableFile
 from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.literals import LiteralBook, Literals
 from biqe.serve.live import generations
-from biqe.serve.live.changes import Changes, Receipt, Statement, Text, check_statements, decode, encode
+from biqe.serve.live.changes import Changes, Receipt, Text, check_statements, decode, encode
 from biqe.serve.live.generations import Base
 from biqe.serve.live.log import Log, Row, damaged
 from biqe.serve.live.update import Ask, update_steps
@@ -32,9 +32,6 @@ class LiveConfig:
     """Bytes of these updates after which a new base is written."""
     lock_seconds: float = 30.0
     """Time that an update waits for updates of other processes."""
-    attempts: int = 2
-    """Times that an update is evaluated beside other updates, and again if one of them was made meanwhile. After that
-    it is evaluated while others wait."""
 
     def __post_init__(self) -> None:
         for name in ("compact_records", "compact_bytes"):
@@ -79,11 +76,7 @@ class LiveGraph:
             if known not in ("complete", "train"):
                 raise InvalidOption(f"'known' must be complete or train. Got {known!r}")
             splits = base if isinstance(base, Splits) else base.as_splits()
-            found = () if splits.literals is None else splits.literals.statements()
-            literals = tuple(Statement(subject, relation, Text.of(value)) for subject, relation, value in found)
-            bare = replace(splits, literals=None)
-            first = Base(0, bare, dict(prefixes or {"": ""}), literals, known, splits.fingerprint)
-            generations.create(self.folder, first)
+            generations.create(self.folder, Base.first(splits, known, prefixes))
         generations.read_manifest(self.folder)
         # A user who may only read the folder reads it.
         self.read_only = read_only or not os.access(self.folder, os.W_OK)
@@ -164,16 +157,31 @@ class LiveGraph:
         start = time.monotonic()
         if isinstance(update, Upload):
             update = update.read()
-        # A WHERE may take long. While it is evaluated, other updates are made; if there was one, it is evaluated anew.
-        for _ in range(self.config.attempts if isinstance(update, str) and not self.read_only else 0):
-            view = self.snapshot()
-            steps, counts = self._steps(update, view, ask)
-            with self._writing():
-                if self.snapshot().version == view.version:
-                    return self._make(view, steps, counts, start)
         with self._writing():
             view = self.snapshot()
-            return self._make(view, *self._steps(update, view, ask), start)
+            steps, counts = self._steps(update, view, ask)
+            for step in steps:
+                check_statements(step.inserted)
+            changes, unchanged = self._history.state.effect(steps)
+            after = view
+            if changes:
+                version = view.version + 1
+                self._log.append(version, encode(changes, version, time.time()))
+                after = self.snapshot()  # read from the log, as in every other process
+            receipt = Receipt(
+                after.version,
+                len(changes.inserted),
+                len(changes.deleted),
+                unchanged,
+                len(after.vocabulary.entities) - len(view.vocabulary.entities),
+                len(after.vocabulary.relations) - len(view.vocabulary.relations),
+                sum(isinstance(statement.object, Text) for statement in changes.inserted),
+                **counts,
+                seconds=round(time.monotonic() - start, 6),
+            )
+            if self._is_long:
+                self._try_compacting()
+        return receipt
 
     def compact(self) -> None:
         """Write a new base with all updates in it. Readers are not affected."""
@@ -285,31 +293,6 @@ class LiveGraph:
         if isinstance(update, str):
             return update_steps(update, view, self.prefixes, is_taken, ask), {}
         return [update] if isinstance(update, Changes) else list(update), {}
-
-    def _make(self, view: View, steps: Sequence[Changes], counts: Mapping[str, int], start: float) -> Receipt:
-        """Write the update to the log. The caller holds the locks."""
-        for step in steps:
-            check_statements(step.inserted)
-        changes, unchanged = self._history.state.effect(steps)
-        after = view
-        if changes:
-            version = view.version + 1
-            self._log.append(version, encode(changes, version, time.time()))
-            after = self.snapshot()  # read from the log, as in every other process
-        receipt = Receipt(
-            after.version,
-            len(changes.inserted),
-            len(changes.deleted),
-            unchanged,
-            len(after.vocabulary.entities) - len(view.vocabulary.entities),
-            len(after.vocabulary.relations) - len(view.vocabulary.relations),
-            sum(isinstance(statement.object, Text) for statement in changes.inserted),
-            **counts,
-            seconds=round(time.monotonic() - start, 6),
-        )
-        if self._is_long:
-            self._try_compacting()
-        return receipt
 
     @property
     def _is_long(self) -> bool:
