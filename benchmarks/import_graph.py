@@ -5,8 +5,8 @@
 
 Both read the same generated file in a process of their own and write a graph: ids in order of appearance, triples
 sorted and free of duplicates, names, labels. Ours does more: it splits the graph, and writes checksums and an order
-for finding names. Time counts from the start of the process's work, imports of libraries included; a short run before
-lets numba compile, which it does once an installation. The last line is one JSON object.
+for finding names. Time counts from the start of the process's work, imports of libraries included. The last line is one
+JSON object.
 """
 
 from __future__ import annotations
@@ -91,13 +91,6 @@ def alternative(source: Path, out: Path) -> int:
     return len(triples)
 
 
-def warm_up(source: Path, out: Path) -> int:
-    """Send a small file through the compiled scanners, so that they are compiled before the clock runs."""
-    from biqe.graph.read import read_graph
-
-    return len(read_graph([source], fast=True).splits.train)
-
-
 WAYS = {"ours": ours, "alternative": alternative}
 
 
@@ -114,7 +107,7 @@ def measured(way: str, source: Path, out: Path) -> dict[str, float]:
 def run_one(way: str, source: Path, out: Path) -> None:
     """What the fresh process does."""
     start = time.perf_counter()
-    triples = (WAYS | {"warm_up": warm_up})[way](source, out)
+    triples = WAYS[way](source, out)
     seconds = time.perf_counter() - start
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20
@@ -139,8 +132,6 @@ def main() -> None:
     repeats = options.repeats or (3 if options.quick else 1)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         source = Path(folder) / "graph.nt"
-        generate(source, 1000, options.seed)
-        measured("warm_up", source, Path(folder) / "warm-up")
         statements = generate(source, triples, options.seed)
         size = source.stat().st_size
         allocator = os.environ.get("LD_PRELOAD") or "glibc malloc"

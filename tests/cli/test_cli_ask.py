@@ -175,7 +175,10 @@ def test_query_from_a_file_and_from_standard_input(ask, tmp_path, monkeypatch):
         (["SELECT ?a { ?a :located_on ?a }", "--mode", "predicted"], "this query has"),
         ([CITIES, "--model", "cqd"], "has no model 'cqd'; it has biqe"),
         ([CITIES, "--explain", "--format", "csv"], "--explain goes with --format table or json. Got 'csv'"),
-        (["SELECT ?x { ?x :located_on ?y OPTIONAL { ?y :p ?z } }"], "--mode known takes all of SPARQL 1.1"),
+        (
+            ["SELECT ?x { ?x :located_on ?y OPTIONAL { ?y :p ?z } }", "--mode", "predicted"],
+            "--mode known takes all of SPARQL 1.1",
+        ),
         (["SELECT ?x { ?x :located_on ?y FILTER(regex(?x, '(')) }"], "is no regular expression that can be read"),
     ],
 )
@@ -222,7 +225,7 @@ def test_known_mode_takes_all_of_sparql(ask):
     code, out, err = ask(text, "--mode", "known")
     assert (code, err) == (0, "")
     assert [line.split() for line in out.splitlines()[2:]] == [["?r", "?n"], ["Rhine", "60"]]
-    assert ask(text)[0] == 2
+    assert ask(text, "--mode", "predicted")[0] == 2
     bindings = json.loads(ask(text, "--mode", "known", "--format", "sparql-json")[1])["results"]["bindings"]
     assert bindings[0]["n"]["value"] == "60"
 

@@ -22,18 +22,16 @@ def test_over_long_line(file: File) -> None:
 
 @pytest.mark.parametrize("name", ["g.tsv", "g.csv", "g.nt", "g.ttl", "g.nq", "g.rdf", "g.parquet"])
 @pytest.mark.parametrize("content", [b"", b"\n\n", bytes(range(256)) * 4, b"PK\x03\x04zip", b"\x1f\x8b\x08broken"])
-@pytest.mark.parametrize("fast", [False, True])
-def test_garbage_of_any_kind_is_refused(file: File, name: str, content: bytes, fast: bool) -> None:
+def test_garbage_of_any_kind_is_refused(file: File, name: str, content: bytes) -> None:
     with pytest.raises(BiqeError):
-        read_graph([file(name, content)], fast=fast)
+        read_graph([file(name, content)])
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_gzip_is_looked_through_and_truncation_noticed(file: File, fast: bool) -> None:
+def test_gzip_is_looked_through_and_truncation_noticed(file: File) -> None:
     packed = gzip.compress("".join(f"e{i}\tr\te{i * 7 % 1000}\n" for i in range(5000)).encode())
     for name in ("g.tsv.gz", "g.TSV.GZ", "g.tsv"):
-        assert len(read_graph([file(name, packed)], fast=fast).splits.train) == 5000
+        assert len(read_graph([file(name, packed)]).splits.train) == 5000
     with pytest.raises(UnreadableFile, match="damaged or truncated gzip"):
-        read_graph([file("cut.tsv.gz", packed[: len(packed) // 2])], fast=fast)
+        read_graph([file("cut.tsv.gz", packed[: len(packed) // 2])])
     with pytest.raises(UnreadableFile, match="not a gzip file"):
-        read_graph([file("plain.tsv.gz", "a\tr\tb\n")], fast=fast)
+        read_graph([file("plain.tsv.gz", "a\tr\tb\n")])

@@ -84,8 +84,7 @@ def pipe(tmp_path: Path) -> Iterator[Callable[[list[bytes]], Path]]:
 PIPED = "h\tr\tt\n" + "".join(f"e{i}\tr\te{i * 7 % 1000}\n" for i in range(5000))
 
 
-@pytest.mark.parametrize("fast", [None, True])
-def test_pipes(file: File, pipe: Callable[[list[bytes]], Path], fast: bool | None) -> None:
+def test_pipes(file: File, pipe: Callable[[list[bytes]], Path]) -> None:
     data = PIPED.encode()
     wanted = read_graph([file("g.tsv", data)]).splits.fingerprint
     packed = gzip.compress(data)
@@ -97,13 +96,13 @@ def test_pipes(file: File, pipe: Callable[[list[bytes]], Path], fast: bool | Non
         [b"\xef\xbb\xbf", data],
     ):
         told: list[int] = []
-        graph = read_graph([pipe(pieces)], format="tsv", fast=fast, advance=told.append)
+        graph = read_graph([pipe(pieces)], format="tsv", advance=told.append)
         assert graph.splits.fingerprint == wanted
         assert sum(told) == sum(map(len, pieces))
     turned = pipe([b"t\tr\th\nb\tr\ta\n"])
-    assert named(read_graph([turned], format="tsv", fast=fast, labels=pipe([b"a\tAlpha\n"]))) == {("a", "r", "b")}
+    assert named(read_graph([turned], format="tsv", labels=pipe([b"a\tAlpha\n"]))) == {("a", "r", "b")}
     turtle = pipe([b"@prefix : <http://e/> . :a :r", b" :b ."])
-    assert named(read_graph([turtle], format="ttl", fast=fast)) == {("http://e/a", "http://e/r", "http://e/b")}
+    assert named(read_graph([turtle], format="ttl")) == {("http://e/a", "http://e/r", "http://e/b")}
 
 
 @pytest.mark.parametrize("format", ["parquet", "rdfxml"])

@@ -68,10 +68,9 @@ NQUADS = NTRIPLES.replace(" .\n", " <http://example.org/graph> .\n")
 
 def test_several_formats_together_share_their_entities(file: File) -> None:
     paths = [file("a.nt", NTRIPLES), file("b.ttl", TURTLE), file("c.rdf", RDFXML), file("d.nq", NQUADS)]
-    for fast in (False, True):
-        graph = read_graph(paths, fast=fast)
-        assert named(graph) == EXPECTED
-        assert graph.counts.duplicates == 6
+    graph = read_graph(paths)
+    assert named(graph) == EXPECTED
+    assert graph.counts.duplicates == 6
 
 
 def test_prefixes() -> None:

@@ -40,10 +40,9 @@ def test_parquet_is_read_as_csv_is(tmp_path_factory: pytest.TempPathFactory, tri
     text = io.StringIO(newline="")
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows([("head", "relation", "tail"), *triples])
     path.with_suffix(".csv").write_bytes(text.getvalue().encode())
-    for fast in (False, True):
-        from_parquet, from_csv = read_graph([path], fast=fast), read_graph([path.with_suffix(".csv")], fast=fast)
-        assert list(from_parquet.vocabulary.entities) == list(from_csv.vocabulary.entities)
-        assert from_parquet.splits.fingerprint == from_csv.splits.fingerprint
+    from_parquet, from_csv = read_graph([path]), read_graph([path.with_suffix(".csv")])
+    assert list(from_parquet.vocabulary.entities) == list(from_csv.vocabulary.entities)
+    assert from_parquet.splits.fingerprint == from_csv.splits.fingerprint
 
 
 def test_parquet_columns_by_name_and_integer_names(tmp_path: Path) -> None:

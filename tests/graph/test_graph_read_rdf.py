@@ -71,7 +71,6 @@ NQUADS = NTRIPLES.replace(" .\n", " <http://example.org/graph> .\n")
 TRIG = TURTLE.replace(":Köln :located_on :Rhine .", ":graph { :Köln :located_on :Rhine }")
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize(
     "change", [lambda text: text, lambda text: "\ufeff" + text, lambda text: text.replace("\n", "\r\n")]
 )
@@ -80,11 +79,11 @@ TRIG = TURTLE.replace(":Köln :located_on :Rhine .", ":graph { :Köln :located_o
     [("g.nt", NTRIPLES, 0), ("g.nq", NQUADS, 9), ("g.ttl", TURTLE, 0), ("g.trig", TRIG, 1), ("g.rdf", RDFXML, 0)],
 )
 def test_one_graph_in_every_format(
-    file: File, name: str, content: str, in_graphs: int, change: Callable[[str], str], fast: bool
+    file: File, name: str, content: str, in_graphs: int, change: Callable[[str], str]
 ) -> None:
     data = change(content).encode()
     for path in (file(name, data), file(name + ".gz", gzip.compress(data))):
-        graph = read_graph([path], fast=fast)
+        graph = read_graph([path])
         assert named(graph) == EXPECTED
         labels = {graph.vocabulary.entities[entity]: label for entity, label in graph.vocabulary.labels.items()}
         assert labels == {E + "Rhine": "Rhine river", E + "Germany": "Deutschland"}
@@ -96,20 +95,18 @@ def test_one_graph_in_every_format(
         assert graph.prefixes[""] == E
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_blank_nodes_are_entities_of_their_file(file: File, fast: bool) -> None:
+def test_blank_nodes_are_entities_of_their_file(file: File) -> None:
     one = file("one.nt", "_:a <http://r/r> _:b .\n")
     two = file("two.nt", "_:a <http://r/r> <http://e/c> .\n")
-    assert named(read_graph([one, two], fast=fast)) == {
+    assert named(read_graph([one, two])) == {
         ("_:a", "http://r/r", "_:b"),
         ("_:-1-a", "http://r/r", "http://e/c"),
     }
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_a_folder_of_splits_is_one_space_of_labels(file: File, fast: bool) -> None:
+def test_a_folder_of_splits_is_one_space_of_labels(file: File) -> None:
     file("g/train.nt", "_:a <http://r/r> _:b .\n")
-    graph = read_graph([file("g/test.nt", "_:b <http://r/r> _:a .\n").parent], fast=fast)
+    graph = read_graph([file("g/test.nt", "_:b <http://r/r> _:a .\n").parent])
     assert list(graph.vocabulary.entities) == ["_:a", "_:b"]
 
 
@@ -122,9 +119,8 @@ def test_nodes_without_a_label_get_the_same_names_at_every_reading(file: File) -
 
 def test_statements_about_statements_are_counted(file: File) -> None:
     nested = "<http://e/a> <http://r/r> <<( <http://e/a> <http://r/r> <http://e/b> )>> .\n"
-    for fast in (False, True):
-        graph = read_graph([file("g.nt", nested + "<http://e/a> <http://r/r> <http://e/b> .\n")], fast=fast)
-        assert (graph.counts.nested, graph.counts.triples) == (1, 1)
+    graph = read_graph([file("g.nt", nested + "<http://e/a> <http://r/r> <http://e/b> .\n")])
+    assert (graph.counts.nested, graph.counts.triples) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +146,10 @@ def test_statements_about_statements_are_counted(file: File) -> None:
         ("g.ttl", TURTLE[:-30], None),
     ],
 )
-@pytest.mark.parametrize("fast", [False, True])
-def test_bad_lines_are_named(file: File, name: str, content: str | bytes, line: int | None, fast: bool) -> None:
+def test_bad_lines_are_named(file: File, name: str, content: str | bytes, line: int | None) -> None:
     path = file(name, content)
     with pytest.raises(UnreadableFile, match=name) as caught:
-        read_graph([path], fast=fast)
+        read_graph([path])
     # One place, that in the file: the parser counts from where it was set to work.
     assert "Parser error" not in caught.value.message
     if line is not None:
@@ -195,16 +190,14 @@ def test_relative_names_are_refused_with_a_hint(file: File) -> None:
 
 def test_literals_alone_make_no_graph(file: File) -> None:
     path = file("g.nt", '<http://e/a> <http://r/r> "x" .\n')
-    for fast in (False, True):
-        with pytest.raises(EmptyResult, match="no triple between entities") as caught:
-            read_graph([path], fast=fast)
-        assert "1 statements have a literal" in (caught.value.hint or "")
+    with pytest.raises(EmptyResult, match="no triple between entities") as caught:
+        read_graph([path])
+    assert "1 statements have a literal" in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_names_that_are_too_long(file: File, fast: bool) -> None:
+def test_names_that_are_too_long(file: File) -> None:
     with pytest.raises(UnreadableFile, match="a name may have 65,535"):
-        read_graph([file("g.nt", f"<http://a/{'x' * 70_000}> <http://a/b> <http://a/b> .\n")], fast=fast)
+        read_graph([file("g.nt", f"<http://a/{'x' * 70_000}> <http://a/b> <http://a/b> .\n")])
     long = "http://a/" + "x" * (65_535 - 9)
-    graph = read_graph([file("h.nt", f"<{long}> <http://a/b> <http://a/b> .\n")], fast=fast)
+    graph = read_graph([file("h.nt", f"<{long}> <http://a/b> <http://a/b> .\n")])
     assert graph.vocabulary.entities[0] == long

@@ -28,7 +28,6 @@ def named(graph: ReadGraph, split: str = "train") -> set[tuple[str, str, str]]:
 EXPECTED = {("Rhine", "flows_through", "Germany"), ("Köln", "located_on", "Rhine")}
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize(
     "content",
     [
@@ -39,8 +38,8 @@ EXPECTED = {("Rhine", "flows_through", "Germany"), ("Köln", "located_on", "Rhin
         "# first\nobject\tsource\tsubject\tpredicate\nGermany\tx\tRhine\tflows_through\nRhine\t\tKöln\tlocated_on\n",
     ],
 )
-def test_tsv_forms(file: File, content: str, fast: bool) -> None:
-    assert named(read_graph([file("g.tsv", content)], fast=fast)) == EXPECTED
+def test_tsv_forms(file: File, content: str) -> None:
+    assert named(read_graph([file("g.tsv", content)])) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -82,11 +81,10 @@ def test_a_header_is_told_from_facts_in_every_table(file: File, name: str, heade
     else:
         mark = "\t" if name == "g.tsv" else ","
         path.write_text("\n".join([mark.join(columns), mark.join(cell for (cell,) in columns.values())]))
-    for fast in (False, True):
-        graph = read_graph([path], fast=fast)
-        assert named(graph) == {("Rhine", "flows_through", "Germany")}
-        assert graph.counts.ignored_columns == ["note"]
-        assert graph.counts.headers == ([] if name == "g.parquet" else [f"{name}: {', '.join(columns)}"])
+    graph = read_graph([path])
+    assert named(graph) == {("Rhine", "flows_through", "Germany")}
+    assert graph.counts.ignored_columns == ["note"]
+    assert graph.counts.headers == ([] if name == "g.parquet" else [f"{name}: {', '.join(columns)}"])
 
 
 @pytest.mark.parametrize("row", ["s r t", "source p to", "h h t", "relation target sources", "head subject object"])
@@ -106,26 +104,23 @@ LITERALS = [
 ]
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("literal", LITERALS)
-def test_literals_in_tsv_are_counted_and_left_out(file: File, literal: str, fast: bool) -> None:
-    graph = read_graph([file("g.tsv", f"a\tr\tb\na\tname\t{literal}\r\nb\tr\ta\n")], fast=fast)
+def test_literals_in_tsv_are_no_entities(file: File, literal: str) -> None:
+    graph = read_graph([file("g.tsv", f"a\tr\tb\na\tname\t{literal}\r\nb\tr\ta\n")])
     assert named(graph) == {("a", "r", "b"), ("b", "r", "a")}
     assert (graph.counts.literals, len(graph.vocabulary.relations)) == (1, 1)
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("name", ['"Rhine"', '"', '""', '"a"b', 'x"1"@en', '"a"@', '"a"^^int', '"a"@en '])
-def test_other_quotation_marks_in_tsv_are_part_of_a_name(file: File, name: str, fast: bool) -> None:
-    graph = read_graph([file("g.tsv", f"a\tr\tb\na\tr\t{name}\n")], fast=fast)
+def test_other_quotation_marks_in_tsv_are_part_of_a_name(file: File, name: str) -> None:
+    graph = read_graph([file("g.tsv", f"a\tr\tb\na\tr\t{name}\n")])
     assert named(graph) == {("a", "r", "b"), ("a", "r", name)}
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("relation", ["rdfs:label", "<http://www.w3.org/2000/01/rdf-schema#label>"])
-def test_labels_in_tsv(file: File, relation: str, fast: bool) -> None:
+def test_labels_in_tsv(file: File, relation: str) -> None:
     text = f'a\tr\tb\na\t{relation}\t"Rh\\u00edn"@es\nb\t{relation}\t"the  \\"B\\""@en\n'
-    assert dict(read_graph([file("g.tsv", text)], fast=fast).vocabulary.labels) == {0: "Rhín", 1: 'the "B"'}
+    assert dict(read_graph([file("g.tsv", text)]).vocabulary.labels) == {0: "Rhín", 1: 'the "B"'}
 
 
 def test_a_literal_in_csv_is_quoted_once_more(file: File) -> None:
@@ -184,12 +179,11 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize(("name", "content", "line", "message"), BAD)
-def test_bad_lines_are_named(file: File, name: str, content: str | bytes, line: int, message: str, fast: bool) -> None:
+def test_bad_lines_are_named(file: File, name: str, content: str | bytes, line: int, message: str) -> None:
     path = file(name, content)
     with pytest.raises(BadLine, match=message) as caught:
-        read_graph([path], fast=fast)
+        read_graph([path])
     assert caught.value.line == line
     assert str(path) in str(caught.value)
 
@@ -211,14 +205,13 @@ GOOD_AND_BAD = {
 }
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("name", GOOD_AND_BAD)
-def test_bad_lines_can_be_skipped(file: File, name: str, fast: bool) -> None:
+def test_bad_lines_can_be_skipped(file: File, name: str) -> None:
     content, lines = GOOD_AND_BAD[name]
     path = file(name, content)
     with pytest.raises(UnreadableFile):
-        read_graph([path], fast=fast)
-    graph = read_graph([path], fast=fast, skip_bad=True)
+        read_graph([path])
+    graph = read_graph([path], skip_bad=True)
     assert {(s[-1], r[-1], o[-1]) for s, r, o in named(graph)} == {("a", "r", "b"), ("b", "r", "c")}
     assert graph.counts.bad_lines == len(lines)
     messages = sorted(graph.counts.bad_line_messages)

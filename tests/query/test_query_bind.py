@@ -48,7 +48,7 @@ def test_every_name_is_found_as_it_stands(names: list[str], data: st.DataObject)
         assert bind(Query((X,), (Pattern(X, name, Entity(name)),)), town).nodes == (TARGET, id_)
 
 
-def test_spellings() -> None:
+def testspellings() -> None:
     town = Vocabulary(["New York", "San_José", "wiki:Rio de Janeiro"], ["flows through"])
     assert find_entity("New_York", town) == 0
     assert find_entity("New%20York", town) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,6 +26,7 @@ from biqe.answer.result import (
     extra_columns,
     head_lines,
     patterns,
+    short,
 )
 from biqe.errors import InvalidOption
 from biqe.exact.answers import answers
@@ -445,9 +445,9 @@ class Answers(ResultRows[Row]):
         """Probability where there is one, subject, relation and object, as a table shows them."""
         relation = self.graph.vocabulary.relations[link.relation]
         # Freebase writes a relation as a path; its last part is the one that says something.
-        relation = _short(relation) if not relation.startswith("/") else relation.rstrip("/").split("/")[-1] or relation
+        relation = short(relation) if not relation.startswith("/") else relation.rstrip("/").split("/")[-1] or relation
         chance = self.rows.link_probabilities.get(link)
-        subject, object_ = (_short(self.label(end, row)) for end in (link.subject, link.object))
+        subject, object_ = (short(self.label(end, row)) for end in (link.subject, link.object))
         return [*([probability(chance, 2)] if chance is not None else []), subject, relation, object_]
 
     def to_dict(self) -> dict[str, Any]:
@@ -489,11 +489,6 @@ def _row_dict(row: Row) -> dict[str, Any]:
         if row.against:
             entry["against"] = [link._asdict() for link in row.against]
     return entry
-
-
-def _short(name: str) -> str:
-    """The last part of an IRI; any other name as it is."""
-    return re.split(r"[/#]", name)[-1] or name if re.match(r"[a-z][a-z0-9+.-]*://", name) else name
 
 
 # One variable alone

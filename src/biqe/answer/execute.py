@@ -328,10 +328,10 @@ def _predicted(
         return found
     if config.coverage is not None:  # its threshold alone decides
         return _by_links(found, config.min_probability, 0.0, count)
-    return _by_links(found, max(config.min_probability, _least(graph)), UNLIKELY, count)
+    return _by_links(found, max(config.min_probability, least_listed(graph)), UNLIKELY, count)
 
 
-def _least(graph: Graph) -> float:
+def least_listed(graph: Graph) -> float:
     """The least probability of a row that is listed."""
     return float(np.clip(1.0 / max(1, graph.entity_count), LEAST, LEAST_OF_SMALL_GRAPHS))
 

@@ -29,6 +29,8 @@ EXTRA = ("status", "probability", "missing")
 """Columns after the variables: known or predicted; the row's probability; its missing links as patterns."""
 TABLE_ROWS = 50
 """Known rows that a table for people shows by default."""
+SHORT = 9
+"""Characters of a number that is shown as it is written."""
 NOTEBOOK_ROWS = 20
 """Known rows that a notebook shows."""
 XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -172,7 +174,9 @@ class ResultTable(Result):
 
 
 def shown(cell: Term | str | float) -> str:
-    """A value as people read it: two decimals of a number that has some, or two digits of a very small one."""
+    """A value as people read it: two decimals of a long number, or two digits of a very small one."""
+    if isinstance(cell, Term) and len(cell.value) <= SHORT:
+        return cell.value
     value = value_of(cell) if isinstance(cell, Term) else cell
     if isinstance(value, float):
         return f"{value:.2g}" if 0 < abs(value) < 0.01 else f"{value:.2f}"
@@ -220,7 +224,9 @@ def is_blank(name: str) -> bool:
 @lru_cache(maxsize=4096)  # rows repeat their entities
 def absolute(term: Term) -> Term:
     """The term as other programs read it: ``Rhine`` is no IRI, and becomes ``urn:biqe:name:Rhine``."""
-    return Term("uri", iri_of(term.value).value) if term.kind == "uri" else term
+    if term.kind == "uri":
+        return Term("uri", iri_of(term.value).value)
+    return Term("bnode", f"_:{node_of(term.value).value}") if term.kind == "bnode" else term
 
 
 def as_term(cell: Term | str | float) -> Term:
@@ -246,11 +252,16 @@ _NOT_IN_IRI = re.compile('[\x00-\x20<>"{}|^`\\\\\x7f-\x9f\u061c\u200e\u200f\u202
 
 
 def turtle_name(name: str) -> str:
-    """A name as Turtle writes it: ``<name>``, with what may not stand there as an escape; ``_:b`` bare."""
-    if re.fullmatch(r"_:\w+", name):
-        return name
+    """A name as Turtle writes it: ``<name>``, with what may not stand there as an escape; a blank node bare."""
+    if is_blank(name):
+        return f"_:{node_of(name).value}"
     escaped = _NOT_IN_IRI.sub(lambda match: f"\\u{ord(match[0]):04X}", name)
     return f"<{escaped}>"
+
+
+def short(name: str) -> str:
+    """The last part of an IRI; any other name as it is."""
+    return re.split(r"[/#]", name)[-1] or name if re.match(r"[a-z][a-z0-9+.-]*://", name) else name
 
 
 def extra_columns(variables: Sequence[str]) -> list[str]:

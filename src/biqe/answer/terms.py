@@ -24,16 +24,18 @@ from biqe.answer.result import (
     extra_columns,
     head_lines,
     number_term,
+    patterns,
+    short,
     shown,
     value_of,
 )
 from biqe.exact.store import Solutions, Term
-from biqe.explain.words import visible
+from biqe.explain.words import probability, visible
 
 if TYPE_CHECKING:
     import pandas
 
-    from biqe.answer.answers import Distribution
+    from biqe.answer.answers import Distribution, Link
 
 
 class TermRow:
@@ -63,12 +65,14 @@ class TermRow:
     @property
     def probability(self) -> float | None:
         """1 for a known row; None for an expected number, which is no row that could be true or false."""
+        if self._table.chances:
+            return self._table.chances[self.number]
         return 1.0 if self.status == KNOWN else None
 
     @property
-    def missing(self) -> tuple[()]:
-        """Nothing: these rows do not rest on single links."""
-        return ()
+    def missing(self) -> tuple[Link, ...]:
+        """The links of a predicted row that the graph does not hold."""
+        return self._table.links[self.number] if self._table.links else ()
 
     def __getitem__(self, variable: str) -> str | int | float | None:
         return self.values[variable.removeprefix("?")]
@@ -122,16 +126,20 @@ class TermTable(ResultRows[TermRow]):
     """What to know about what a model expects, if anything."""
     counted: str = ""
     """What COUNT comes to, in words."""
+    chances: tuple[float | None, ...] = ()
+    """How probable each row is; empty where all are known, or numbers. For ASK, of what is not known."""
+    links: tuple[tuple[Link, ...], ...] = ()
+    """The missing links of each row, likewise."""
     cut_status: bool = False
     """Whether rows with another status were cut off, so that the status is still told."""
 
     @classmethod
-    def of_store(cls, text: str, found: Solutions | bool, source: str, seconds: float) -> TermTable:
-        """What the exact store found."""
+    def of_store(cls, text: str, found: Solutions | bool, **about: Any) -> TermTable:
+        """What the exact store found. ``about`` are further fields."""
         if isinstance(found, bool):
-            return cls(text, (), (), (), found, source=source, seconds=seconds)
+            return cls(text, (), (), (), found, **about)
         known = (KNOWN,) * len(found.rows)
-        return cls(text, found.variables, found.rows, known, None, found.complete, source=source, seconds=seconds)
+        return cls(text, found.variables, found.rows, known, None, found.complete, **about)
 
     @classmethod
     def of_count(cls, text: str, variable: str, known: int | None, expected: float | None, **about: Any) -> TermTable:
@@ -180,8 +188,8 @@ class TermTable(ResultRows[TermRow]):
         """The same with the first ``count`` rows."""
         if count is None or count >= len(self):
             return self
-        rows = self.terms[:count], self.statuses[:count]
-        return replace(self, terms=rows[0], statuses=rows[1], complete=False, cut_status=self._has_status)
+        cut = {name: getattr(self, name)[:count] for name in ("terms", "statuses", "chances", "links")}
+        return replace(self, **cut, complete=False, cut_status=self._has_status)
 
     @property
     def _has_status(self) -> bool:
@@ -191,7 +199,12 @@ class TermTable(ResultRows[TermRow]):
     def as_table(self) -> ResultTable:
         """The rows, with their status as one more column unless all are known."""
         if not self._has_status:
-            return ResultTable(self.variables, self.terms, self.holds, complete=self.complete)
+            chance = self.chances[0] if self.chances else None
+            return ResultTable(self.variables, self.terms, self.holds, chance, complete=self.complete)
+        if self.chances:
+            extra = extra_columns(self.variables)
+            cells = [(*self.terms[row.number], row.status, row.probability, patterns(row.missing)) for row in self]
+            return ResultTable((*self.variables, *extra), cells, complete=self.complete)
         rows: list[tuple[Cell, ...]] = [(*row, status) for row, status in zip(self.terms, self.statuses, strict=True)]
         return ResultTable((*self.variables, extra_columns(self.variables)[0]), rows, complete=self.complete)
 
@@ -201,18 +214,39 @@ class TermTable(ResultRows[TermRow]):
         if self.holds is not None or self.counted:
             return TextTable(head)
         most = TABLE_ROWS if view.known_rows is None else view.known_rows
-        statuses = [[status] if self._has_status else [] for status in self.statuses]
-        rows = [
-            TextRow(["" if term is None else shown(term) for term in row] + status)
-            for row, status in zip(self.terms[:most], statuses, strict=False)
+        known = min(most, self.known_count) if self.chances else min(most, len(self))
+        shown_rows = [*self[:known], *(self[self.known_count :] if self.chances else [])]
+        rows = [self._text(row) for row in shown_rows]
+        columns = [f"?{name}" for name in self.variables]
+        if self._has_status and not self.chances:
+            columns.append("status")
+        cut = (self.known_count if self.chances else len(self)) - known
+        left_out = f"… and {cut:,} more rows" if cut else ""
+        return TextTable(head, columns, rows, left_out, known)
+
+    def _text(self, row: TermRow) -> TextRow:
+        cells = ["" if term is None else shown(term) for term in self.terms[row.number]]
+        if not self.chances:
+            return TextRow(cells + ([row.status] if self._has_status else []))
+        if row.status == KNOWN or row.probability is None:
+            return TextRow(cells, row.status)
+        links = [
+            [
+                *([] if link.probability is None else [probability(link.probability, 2)]),
+                *map(short, (link.subject, link.relation, link.object)),
+            ]
+            for link in row.missing
         ]
-        columns = [f"?{name}" for name in self.variables] + (["status"] if self._has_status else [])
-        left_out = f"… and {len(self) - most:,} more rows" if len(self) > most else ""
-        return TextTable(head, columns, rows, left_out, len(rows))
+        return TextRow(cells, row.status, probability(row.probability), links)
 
     def _said(self) -> str:
         if self.holds is not None:
+            if self.chances and self.chances[0] is not None:
+                return f"not in the graph; probability {probability(self.chances[0])} by {visible(str(self.model))}"
             return "yes, the graph holds it" if self.holds else "no, the graph does not hold it"
+        if self.chances:
+            cut = "" if self.complete else " or more"
+            return f"{self.known_count:,}{cut} known, {self.predicted_count:,} predicted by {visible(str(self.model))}"
         if self.counted:
             return self.counted if self.model is None else f"{self.counted} by {visible(self.model)}"
         return f"{len(self):,}{'' if self.complete else ' or more'} row{'' if len(self) == 1 else 's'}"
@@ -220,10 +254,11 @@ class TermTable(ResultRows[TermRow]):
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain dicts, lists, strings and numbers."""
         head = {"query": self.text, "source": self.source, "model": self.model, "seconds": round(self.seconds, 6)}
-        if self.holds is not None:
-            return {**head, "form": "ASK", "holds": self.holds}
-        rows = [{"values": row.values, "status": row.status, "probability": row.probability} for row in self]
         head |= {name: text for name, text in (("why", self.why), ("note", self.note)) if text}
+        if self.holds is not None:
+            chance = {"probability": self.chances[0]} if self.chances else {}
+            return {**head, "form": "ASK", "holds": self.holds, **chance}
+        rows = [{"values": row.values, "status": row.status, "probability": row.probability} for row in self]
         return {**head, "variables": list(self.variables), "complete": self.complete, "rows": rows}
 
     def to_pandas(self) -> pandas.DataFrame:

@@ -88,7 +88,8 @@ def read_graph(folder: Path) -> Splits:
     """The graph of the release, under the published names, each triple once."""
     entities, relations = names_by_id(folder / "id2ent.pkl"), names_by_id(folder / "id2rel.pkl")
     vocabulary = Vocabulary(entities, [_plain(name) for name in _pairs(relations, folder)])
-    return Splits(vocabulary, *(_triples(folder / name, len(entities), len(relations)) for name in GRAPH_FILES))
+    train, valid, test = (_triples(folder / name, len(entities), len(relations)) for name in GRAPH_FILES)
+    return Splits(vocabulary, train, valid, test)
 
 
 def _pairs(relations: Sequence[str], folder: Path) -> Sequence[str]:

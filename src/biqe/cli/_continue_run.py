@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ def as_graph_folder(graph: str, out: Path) -> str:
     view = live.snapshot()
     copy = out / GRAPH
     extra = {"known": view.known, "live_version": view.version}
-    graph_folder.save(view.splits, copy, prefixes=live.prefixes, extra=extra, force=True)
-    live.copied(view.splits.fingerprint)  # so that the new model may answer over later versions of the live graph
+    splits = replace(view.splits, literals=live.literals)
+    graph_folder.save(splits, copy, prefixes=live.prefixes, extra=extra, force=True)
+    live.copied(splits.fingerprint)  # so that the new model may answer over later versions of the live graph
     return str(copy)

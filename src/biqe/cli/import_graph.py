@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -18,8 +20,12 @@ _DEFAULT_SPLIT = "0.05,0.05"
 
 def read(
     inputs: Annotated[
-        list[Path],
-        typer.Argument(metavar="FOLDER_OR_FILE...", help="Files of triples, or folders of them.", show_default=False),
+        list[str],
+        typer.Argument(
+            metavar="INPUT",
+            help="Files of triples, folders of them, or the address of a SPARQL endpoint.",
+            show_default=False,
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -87,16 +93,24 @@ def read(
     Subject,Property,Value (also h,r,t and s,p,o) may give them in another order. A table with other headers has one row
     an entity: its first column names it, and each other column is a relation, or a value where it holds numbers, dates
     or texts. Semicolons and vertical bars between columns are recognised, too. Lines that start with # are comments.
-    Literals stay out of the graph and are counted, in TSV those written as "Rhein"@de or "42"^^<type>; a plain "Rhine"
+    Literals are kept for SPARQL and not for models, in TSV those written as "Rhein"@de or "42"^^<type>; a plain "Rhine"
     in TSV is a name with its quotation marks. Labels of entities come from rdfs:label, and from a labels.tsv beside the
     files. A file may be a pipe, or - for standard input, with --format; Parquet and RDF/XML must be files.
+
+    All triples of a SPARQL endpoint's default graph are fetched page by page. An import that was stopped goes on where
+    it ended when the same command is given again.
+
+        biqe import http://localhost:7878/sparql --out kg/served
     """
     from biqe.cli._console import print_json, progress
     from biqe.graph.files import find_sources
     from biqe.graph.importer import import_files
 
+    out = out or default_folder("kg", urlsplit(inputs[0]).hostname or inputs[0])
+    pages = _fetch_pages(inputs, out, force=force)
+    if pages is not None:
+        inputs, format = [str(pages)], "ntriples"
     size = find_sources(inputs, format=format, labels=labels).size
-    out = out or default_folder("kg", inputs[0])
     with progress("bytes read", total=size) as advance:
         imported = import_files(
             inputs,
@@ -111,10 +125,34 @@ def read(
             encoding=encoding,
             advance=advance,
         )
+    if pages is not None:
+        shutil.rmtree(pages.parent)
     if json:
         print_json({"folder": str(out), **{key: value for key, value in imported.manifest.items() if key != "files"}})
     else:
         show_import(out, imported)
+
+
+def _fetch_pages(inputs: list[str], out: Path, *, force: bool) -> Path | None:
+    """The file of all triples of an endpoint; None where the inputs are files."""
+    if not any(text.startswith(("http://", "https://")) for text in inputs):
+        return None
+    from biqe.cli._console import progress
+    from biqe.graph import folder
+    from biqe.graph.endpoint import fetch, pages_of
+
+    if len(inputs) > 1:
+        raise InvalidOption("an endpoint is imported alone", hint="give its address, and no other input")
+    folder.check_target(out, force=force)
+    with progress("triples fetched", total=None) as advance:
+        so_far = 0
+
+        def told(count: int, _: int | None) -> None:
+            nonlocal so_far
+            advance(count - so_far)
+            so_far = count
+
+        return fetch(inputs[0], pages_of(out), told=told)
 
 
 def _shares(text: str | None) -> tuple[float, float] | None:
@@ -158,7 +196,7 @@ def show_import(out_folder: Path, imported: Imported) -> None:
         out.print(f"  labels      {manifest['labels']:,}")
     for key, what in (
         ("duplicates", "repeated triples, kept once"),
-        ("literals", "statements with a literal, left out"),
+        ("literals", "statements with a literal: texts, numbers, dates; models do not see them"),
         ("nested", "statements about statements, left out"),
         ("named_graph", "statements from named graphs; the graph names are dropped"),
         ("comments", "comment lines"),

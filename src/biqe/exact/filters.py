@@ -29,10 +29,12 @@ from biqe.query.conditions import as_re2
 from biqe.query.question import (
     Absent,
     AllOf,
+    Among,
     AnyOf,
     Compare,
     Condition,
     Entity,
+    Expression,
     Holds,
     IsIri,
     Matches,
@@ -149,6 +151,12 @@ class Filters:
                 holds, fails = self._judged(Compare(condition.term, "=", option), columns, count)
                 found, is_other = found | holds, is_other & fails
             return (is_other, found) if condition.negated else (found, is_other)
+        if isinstance(condition, Among):
+            among = np.zeros(len(self._vocabulary.entities), bool)
+            among[list(condition.entities)] = True
+            passed = among[columns[condition.text.name]]
+            return passed, ~passed
+        assert not isinstance(condition, Expression), "only the exact store can judge it"
         if isinstance(condition, Absent):
             absent = self._absent(condition, columns, count)
             return absent, ~absent

@@ -17,10 +17,11 @@ from urllib.parse import quote, unquote
 
 from biqe.errors import BiqeError, SparqlSyntax
 from biqe.graph.knowledge_graph import Graph
+from biqe.graph.literals import Literals
 from biqe.graph.vocabulary import Vocabulary
-from biqe.query.bind import RDF_TYPE, TYPE_NAMES, entities_called, relation_called
+from biqe.query.bind import RDF_TYPE, TYPE_NAMES, entities_called, relation_called, spellings
 from biqe.query.question import is_absolute
-from biqe.query.scan import PLAIN, STORE_WORDS, Scan, Word, refuse_oversized, scan
+from biqe.query.scan import PLAIN, STANDARD, STORE_WORDS, Scan, Word, refuse_oversized, scan
 
 if TYPE_CHECKING:
     import pyoxigraph
@@ -39,7 +40,7 @@ _REFUSED = {
     ),
 }
 _NOT_IN_IRI = re.compile(r'[\x00-\x20<>"{}|^`\\%]')
-_BLANK = re.compile(r"_:[A-Za-z0-9]+")
+_BLANK_LABEL = re.compile(r"(?!0_)\w(?:[\w.-]*[\w-])?")
 _ERROR = re.compile(r"error at (\d+):(\d+): (.*)", re.DOTALL)
 _LOCAL_ESCAPE = re.compile(r"\\(.)")
 
@@ -90,6 +91,12 @@ class ExactStore:
         relations = [iri_of(name) for name in vocabulary.relations]
         store = Store()
         store.bulk_extend(Quad(entities[s], relations[r], entities[o]) for s, r, o in self.graph.triples.tolist())
+        literals = self.graph.literals
+        if literals is not None:
+            subjects = [node_of(name) for name in literals.subjects]
+            relations = [iri_of(name) for name in literals.relations]
+            values = literals.terms()
+            store.bulk_extend(Quad(subjects[s], relations[r], values[v]) for s, r, v in literals.rows.tolist())
         return store
 
     def query(
@@ -107,7 +114,7 @@ class ExactStore:
         """
         from pyoxigraph import QueryBoolean, QuerySolutions
 
-        rewritten = Rewritten(text, prefixes or {}, self.graph.vocabulary, cuts)
+        rewritten = Rewritten(text, prefixes or {}, self.graph.vocabulary, cuts, self.graph.literals)
         try:
             found: Any = self.store.query(rewritten.text)
             if isinstance(found, QueryBoolean | bool):
@@ -151,10 +158,26 @@ def iri_of(name: str) -> pyoxigraph.NamedNode:
 
 
 def node_of(name: str) -> pyoxigraph.NamedNode | pyoxigraph.BlankNode:
-    """The IRI or blank node of an entity's name."""
+    """The IRI or blank node of an entity's name; ``blank_name`` leads back from a blank node.
+
+    >>> node_of("_:b1").value, node_of("_:-1").value, node_of("_: ").value
+    ('b1', '0_-1', 'urn:biqe:name:_:%20')
+    """
     from pyoxigraph import BlankNode
 
-    return BlankNode(name[2:]) if _BLANK.fullmatch(name) else iri_of(name)
+    if name.startswith("_:"):
+        # Names of nodes without a label start with a hyphen, which RDF allows no label to do.
+        label = name[2:] if _BLANK_LABEL.fullmatch(name, 2) else f"0_{name[2:]}"
+        try:
+            return BlankNode(label)
+        except ValueError:
+            pass  # a name of a table, which needs to be no label
+    return iri_of(name)
+
+
+def blank_name(label: str) -> str:
+    """The graph's name for a blank node of the store."""
+    return f"_:{label.removeprefix('0_')}"
 
 
 def name_of(iri: str) -> str:
@@ -178,7 +201,7 @@ def _term(term: Any) -> Term | None:
     if isinstance(term, NamedNode):
         return Term("uri", name_of(term.value))
     if isinstance(term, BlankNode):
-        return Term("bnode", f"_:{term.value}")
+        return Term("bnode", blank_name(term.value))
     if isinstance(term, Literal):
         return Term("literal", term.value, term.datatype.value, term.language)
     return Term("literal", str(term))
@@ -188,7 +211,12 @@ class Rewritten:
     """A query text whose names are the store's: plain and relative names as IRIs, and the graph's prefixes declared."""
 
     def __init__(
-        self, text: str, prefixes: Mapping[str, str], vocabulary: Vocabulary, cuts: Sequence[Cut] = ()
+        self,
+        text: str,
+        prefixes: Mapping[str, str],
+        vocabulary: Vocabulary,
+        cuts: Sequence[Cut] = (),
+        literals: Literals | None = None,
     ) -> None:
         self.scanned = self._scanned(text)
         self._words = [
@@ -196,9 +224,12 @@ class Rewritten:
         ]
         self._refuse()
         self._vocabulary = vocabulary
+        self._literals = literals
+        self.unknown: dict[str, None] = {}
+        """Names of the graph's own namespace that the graph does not have."""
         own = prefixes.get("", "")
         self._own = own if is_absolute(own) else PLAIN
-        declared = {name: iri for name, iri in prefixes.items() if is_absolute(iri)} | {"": self._own}
+        declared = STANDARD | {name: iri for name, iri in prefixes.items() if is_absolute(iri)} | {"": self._own}
         # All on a line of their own, so that places in the user's text stay what they are, one line further down.
         head = " ".join(f"PREFIX {name}: <{iri}>" for name, iri in declared.items()) + "\n"
         pieces, at = [head], 0
@@ -243,22 +274,37 @@ class Rewritten:
             if word.kind == "iri" and not is_absolute(word.text[1:-1]) and "BASE" not in keywords:
                 name = word.text[1:-1]
                 yield word, self._name(name) if self._own == PLAIN else f"<{self._own}{name}>"
-            elif word.kind == "name" and word.text.startswith(":") and self._own == PLAIN and not redeclared:
-                yield word, self._name(_LOCAL_ESCAPE.sub(r"\1", word.text[1:]))
+            elif word.kind == "name" and word.text.startswith(":") and not redeclared:
+                local = _LOCAL_ESCAPE.sub(r"\1", word.text[1:])
+                if self._own == PLAIN:
+                    yield word, self._name(local)
+                elif not self._has(self._own + local):
+                    self.unknown[word.text] = None
             elif word.kind == "keyword" and word.text == "a" and type_ is not None:
                 yield word, f"<{iri_of(type_).value}>"
+
+    def _has(self, name: str) -> bool:
+        literals, vocabulary = self._literals, self._vocabulary
+        every = [vocabulary.entities, vocabulary.relations]
+        every += [] if literals is None else [literals.relations, literals.subjects]
+        return any(names.find(name) is not None for names in every)
 
     def _name(self, written: str) -> str:
         """A plain name as an IRI, in the spelling of the graph where it has such a name."""
         name = unquote(written)
-        vocabulary = self._vocabulary
-        if vocabulary.entities.find(name) is None and vocabulary.relations.find(name) is None:
+        if not self._has(name):
             # An unknown name finds nothing, in SPARQL; it is no error.
+            vocabulary = self._vocabulary
             relation, entities = relation_called(name, vocabulary), entities_called(name, vocabulary)
+            texts = () if self._literals is None else spellings(name)
             if relation is not None:
                 name = vocabulary.relations[relation]
             elif len(entities) == 1:
                 name = vocabulary.entities[entities[0]]
+            elif spelt := next(filter(self._has, texts), None):
+                name = spelt
+            else:
+                self.unknown[f":{written}"] = None
         return f"<{iri_of(name).value}>"
 
     def _type_relation(self) -> str | None:

@@ -5,3 +5,6 @@
 
 ``importer.import_files`` does all of it at once. Nothing here knows of queries or models.
 """
+
+PLAIN = "urn:biqe:name:"
+"""Namespace that stands for names that are no IRIs: ``:Rhine`` is ``<urn:biqe:name:Rhine>`` is the entity 'Rhine'."""

@@ -6,17 +6,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from threading import Lock
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biqe.errors import UnreadableFile
 from biqe.graph.blocks import MAX_NAME_BYTES, Advance
+from biqe.graph.literals import Interner, LiteralBook
 from biqe.graph.triples import Triples
-from biqe.graph.vocabulary import Names
+
+if TYPE_CHECKING:
+    import pyoxigraph
 
 LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
+XSD = "http://www.w3.org/2001/XMLSchema#"
 SHOWN_BAD_LINES = 5
 """Bad lines whose messages are kept where bad lines are skipped."""
 _BATCH = 1 << 16
@@ -104,43 +108,12 @@ class LabelBook:
         return [(name, label) for name, (_, label) in self._best.items()]
 
 
-class Interner(Protocol):
-    """Gives each distinct name the next id, in order of first appearance."""
-
-    def __len__(self) -> int: ...
-
-    def ids(self, names: Sequence[str]) -> NDArray[np.int32]:
-        """Id of each name; a name not seen before gets the next free id."""
-        ...
-
-    def names(self) -> Names:
-        """All names, by id."""
-        ...
-
-
-class DictInterner:
-    """An Interner over a dict: no compilation to wait for, so right for small inputs."""
-
-    def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def ids(self, names: Sequence[str]) -> NDArray[np.int32]:
-        known = self._ids
-        return np.fromiter((known.setdefault(name, len(known)) for name in names), np.int32, len(names))
-
-    def names(self) -> Names:
-        return Names.of(self._ids)
-
-
 @dataclass
 class Collector:
     """What was read so far."""
 
-    entities: Interner = field(default_factory=DictInterner)
-    relations: Interner = field(default_factory=DictInterner)
+    entities: Interner = field(default_factory=Interner)
+    relations: Interner = field(default_factory=Interner)
     labels: LabelBook = field(default_factory=LabelBook)
     counts: Counts = field(default_factory=Counts)
     prefixes: dict[str, str] = field(default_factory=dict)
@@ -151,8 +124,8 @@ class Collector:
     """In which lines of tables are read that are not UTF-8; None refuses them."""
     skip_bad: bool = False
     """Whether lines that cannot be read are counted and left out."""
-    literals: list[tuple[str, str, Any]] | None = None
-    """Where statements with a literal as object are kept, as name, relation and pyoxigraph literal; None drops them."""
+    literals: LiteralBook = field(default_factory=LiteralBook)
+    """Statements with a literal as object."""
     _counting: Lock = field(default_factory=Lock, repr=False)
     """Lines may be refused by the thread that reads ahead, too."""
     parts: dict[str, list[Triples]] = field(default_factory=lambda: {"train": [], "valid": [], "test": []})
@@ -192,7 +165,14 @@ class Collector:
                     check_sizes(column)
             self.add(split, *columns)
 
-    def add(self, split: str, subjects: Sequence[str], relations: Sequence[str], objects: Sequence[str]) -> None:
+    def add_literal(self, subject: str, relation: str, literal: pyoxigraph.Literal) -> None:
+        """A statement with a literal as object; with the relation rdfs:label it is a label, too."""
+        self.counts.literals += 1
+        if relation == LABEL:
+            self.labels.add(subject, " ".join(literal.value.split()), literal.language)
+        self.literals.add(subject, relation, str(literal))
+
+    def add(self, split: str, subjects: list[str], relations: list[str], objects: list[str]) -> None:
         """Triples in names, columns of equal length."""
         ends: list[str] = [""] * (2 * len(subjects))
         # Interleaved, so that ids follow the order in which names stand in the file.

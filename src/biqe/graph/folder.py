@@ -5,7 +5,8 @@
     ├── train.npy valid.npy test.npy  (n, 3) int32, sorted
     ├── entities.*.npy relations.*.npy   names: UTF-8 bytes, offsets, and an order for finding a name
     ├── labels.*.npy descriptions.*.npy  texts of some entities: ids, bytes, offsets
-    └── aliases.*.npy                 further labels, likewise; only where there are some
+    ├── aliases.*.npy                 further labels, likewise; only where there are some
+    └── literals.*.npy                statements with a literal as object, likewise
 
 A folder appears whole or not at all: it is written beside its place and moved there in the end.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from biqe.errors import UnreadableFile
 from biqe.graph.knowledge_graph import SPLITS, Splits
 from biqe.graph.labels import Aliases, Labels
+from biqe.graph.literals import Literals
 from biqe.graph.vocabulary import Names, Vocabulary
 from biqe.graph.whole_folder import (
     MANIFEST,
@@ -52,6 +54,7 @@ _ENTRIES = {
 }
 """Entries that every manifest has, and their types."""
 _KIND_WORDS = {str: "a text", int: "a number of 0 or more", dict: "an object"}
+_LITERAL_NAMES = ("subjects", "relations", "values")
 _WIDE = 1024
 """Rows of triples that are looked at as one."""
 
@@ -143,7 +146,8 @@ def load(folder: str | Path, *, verify: bool = False) -> Splits:
         Labels(*_texts(place, "descriptions", len(entities))),
         Aliases(*_texts(place, "aliases", len(entities))) if "aliases.ids.npy" in files else (),
     )
-    splits = Splits(vocabulary, *(_triples(place, split, len(entities), len(relations)) for split in SPLITS))
+    parts = {split: _triples(place, split, len(entities), len(relations)) for split in SPLITS}
+    splits = Splits(vocabulary, **parts, literals=_literals(place) if "literals.npy" in files else None)
     counts = [
         len(vocabulary.entities),
         len(vocabulary.relations),
@@ -175,6 +179,10 @@ def _write(splits: Splits, folder: Path, prefixes: Mapping[str, str], extra: Map
     if vocabulary.aliases:
         aliases = Aliases.of(vocabulary.aliases)
         arrays |= _name_arrays("aliases", aliases.texts) | {"aliases.ids": aliases.entities}
+    if splits.literals is not None:
+        arrays["literals"] = splits.literals.rows
+        for kind in _LITERAL_NAMES:
+            arrays |= _name_arrays(f"literals.{kind}", getattr(splits.literals, kind))
     files = {f"{name}.npy": _write_array(folder / f"{name}.npy", array) for name, array in arrays.items()}
     manifest = {
         "kind": KIND,
@@ -185,6 +193,7 @@ def _write(splits: Splits, folder: Path, prefixes: Mapping[str, str], extra: Map
         "relations": len(vocabulary.relations),
         "labels": len(vocabulary.labels),
         "aliases": len(vocabulary.aliases),
+        "literals": 0 if splits.literals is None else len(splits.literals),
         "triples": {split: len(getattr(splits, split)) for split in SPLITS},
         "prefixes": dict(prefixes),
         "source": dict(extra),
@@ -243,15 +252,24 @@ def _array(folder: Path, name: str, dtype: str, columns: int | None = None) -> N
 
 
 def _triples(folder: Path, split: str, entities: int, relations: int) -> NDArray[np.int32]:
-    rows = _array(folder, split, "<i4", 3)
-    for kind, largest, count in zip(
-        ("subject", "relation", "object"), _largest(rows), (entities, relations, entities), strict=True
-    ):
+    return _checked(folder, split, ("subject", "relation", "object"), (entities, relations, entities))
+
+
+def _checked(folder: Path, name: str, kinds: Sequence[str], counts: Sequence[int]) -> NDArray[np.int32]:
+    """Rows of three ids, one of each kind, of which there are so many."""
+    rows = _array(folder, name, "<i4", 3)
+    for kind, largest, count in zip(kinds, _largest(rows), counts, strict=True):
         if largest >= count:
             # Negative ids look like very large ones, and are wrong like them.
             found = largest if largest < 1 << 31 else largest - (1 << 32)
-            raise _damaged(folder / f"{split}.npy", f"a triple has the {kind} {found}; ids go from 0 to {count - 1}")
+            raise _damaged(folder / f"{name}.npy", f"a triple has the {kind} {found}; ids go from 0 to {count - 1}")
     return rows
+
+
+def _literals(folder: Path) -> Literals:
+    names = {kind: _names(folder, f"literals.{kind}") for kind in _LITERAL_NAMES}
+    rows = _checked(folder, "literals", _LITERAL_NAMES, list(map(len, names.values())))
+    return Literals(**names, rows=rows)
 
 
 def _largest(rows: NDArray[np.int32]) -> list[int]:

@@ -1,4 +1,7 @@
-"""A knowledge graph at rest: a vocabulary, triples, and an index; and the splits of one graph."""
+"""A knowledge graph at rest: a vocabulary, triples, an index and literals; and the splits of one graph.
+
+Fingerprints are over links alone: a model is of a graph whatever its texts and numbers say.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import numpy as np
 
 from biqe.errors import InvalidOption
 from biqe.graph.index import Index, build_index
+from biqe.graph.literals import Literals
 from biqe.graph.triples import Triples, as_triples, union
 from biqe.graph.visible import for_notebook, html_table
 from biqe.graph.vocabulary import Vocabulary
@@ -43,6 +47,8 @@ class Graph:
     vocabulary: Vocabulary
     triples: Triples
     """(n, 3) int32: subject, relation, object; sorted, without duplicates."""
+    literals: Literals | None = None
+    """Statements with a literal as object, which only SPARQL sees; None where there are none."""
     prefixes: Mapping[str, str] = field(default_factory=lambda: {"": ""}, compare=False)
     """Prefixes that queries may use without declaring them."""
 
@@ -138,7 +144,7 @@ class Graph:
 
     def as_splits(self) -> Splits:
         """The graph with all its triples in train."""
-        return Splits(self.vocabulary, self.triples)
+        return Splits(self.vocabulary, self.triples, literals=self.literals)
 
     def __len__(self) -> int:
         """Number of triples."""
@@ -210,6 +216,8 @@ class Splits:
     train: Triples
     valid: Triples = field(default_factory=lambda: as_triples([]))
     test: Triples = field(default_factory=lambda: as_triples([]))
+    literals: Literals | None = None
+    """Statements with a literal as object; known whatever the split, since nobody predicts them."""
 
     def __getitem__(self, split: str) -> Graph:
         """The graph of ``train``, ``valid`` or ``test`` alone, or of all three as ``complete``.
@@ -223,7 +231,7 @@ class Splits:
                 triples = getattr(self, split)
             else:
                 raise InvalidOption(f"split must be one of {', '.join((*SPLITS, 'complete'))}. Got {split!r}")
-            self._graphs[split] = Graph(self.vocabulary, triples)
+            self._graphs[split] = Graph(self.vocabulary, triples, self.literals)
         return self._graphs[split]
 
     @cached_property

@@ -31,8 +31,6 @@ from biqe.graph.triples import Triples, as_triples
 from biqe.graph.vocabulary import Names, Vocabulary
 
 _SAMPLE = 100_000
-FAST_FROM_BYTES = 32 << 20
-"""Inputs of this size and larger use the compiled scanners; for smaller ones, loading them takes too long."""
 
 
 @dataclass(frozen=True)
@@ -58,27 +56,22 @@ def read_graph(
     format: str | None = None,
     labels: str | Path | None = None,
     advance: Advance | None = None,
-    fast: bool | None = None,
     skip_bad: bool = False,
     encoding: str | None = None,
 ) -> ReadGraph:
     """The graph in files and folders.
 
     ``format`` stands above the extensions, ``labels`` above a labels.tsv beside the files. ``advance`` is told of every
-    few bytes read, for a progress bar. ``fast`` chooses the compiled scanners (by size where None); the result is
-    the same. Refused: whatever cannot be read, with file and line, and an input without a single triple. With
-    ``skip_bad``, bad lines of TSV, CSV, N-Triples and N-Quads are left out and counted. Lines of tables that
-    are not UTF-8 are read in ``encoding``, where one is given.
+    few bytes read, for a progress bar. Refused: whatever cannot be read, with file and line, and an input without a
+    single triple. With ``skip_bad``, bad lines of TSV, CSV, N-Triples and N-Quads are left out and counted. Lines of
+    tables that are not UTF-8 are read in ``encoding``, where one is given.
     """
     sources = find_sources(paths, format=format, labels=labels)
-    if fast is None:
-        fast = (sources.size or 0) >= FAST_FROM_BYTES
-    into = _collector(fast)
-    into.advance, into.skip_bad, into.encoding = advance, skip_bad, _known(encoding)
+    into = Collector(advance=advance, skip_bad=skip_bad, encoding=_known(encoding))
     into.counts.ignored_files = [path.name + "/" * path.is_dir() for path in sources.ignored]
     for number, source in enumerate(sources.files):
         statements = into.counts.triples + into.counts.literals
-        _read_file(source, into, scope=0 if sources.has_splits else number, fast=fast)
+        _read_file(source, into, scope=0 if sources.has_splits else number)
         held = into.counts.triples + into.counts.literals + into.counts.nested > statements
         if not held and source.split == "train":
             raise EmptyResult(f"{source.path} holds no triple", hint=f"it was read as {source.format}")
@@ -96,15 +89,7 @@ def _known(encoding: str | None) -> str | None:
         ) from None
 
 
-def _collector(fast: bool) -> Collector:
-    if not fast:
-        return Collector()
-    from biqe.graph.intern_kernels import HashInterner
-
-    return Collector(HashInterner(), HashInterner())
-
-
-def _read_file(source: Source, into: Collector, *, scope: int, fast: bool) -> None:
+def _read_file(source: Source, into: Collector, *, scope: int) -> None:
     """Readers are imported on first need where the libraries behind them are slow to load."""
     usual = USUAL_SEPARATORS.get(source.format)
     shape = shape_of(source.path, usual, into.encoding) if usual and source.path.is_file() else None
@@ -116,11 +101,6 @@ def _read_file(source: Source, into: Collector, *, scope: int, fast: bool) -> No
         from biqe.graph.read_parquet import read_parquet
 
         read_parquet(source, into)
-    # A pipe is left to the strict readers: the others may have to start over.
-    elif fast and source.format in ("tsv", "ntriples", "nquads") and source.path.is_file():
-        from biqe.graph.read_fast import read_fast
-
-        read_fast(source, into, scope=scope)
     elif source.format == "tsv":
         read_tsv(source, into)
     else:
@@ -141,7 +121,7 @@ def _finish(into: Collector, sources: Sources) -> ReadGraph:
     if not into.parts["train"]:
         raise EmptyResult(
             f"{sources.files[0].path} holds no triple between entities: the train split would be empty",
-            hint="train needs triples whose object is an entity; literals are left out",
+            hint="train needs triples whose object is an entity",
         )
     has_splits = sources.has_splits and bool(into.parts["valid"] or into.parts["test"])
     parts = {split: _join(into.parts.pop(split)) for split in SPLITS}
@@ -170,7 +150,11 @@ def _finish(into: Collector, sources: Sources) -> ReadGraph:
     is_rdf = any(source.format in RDF_FORMATS for source in sources.files)
     prefixes = choose_prefixes(vocabulary, into.prefixes) if is_rdf else {"": ""}
     return ReadGraph(
-        Splits(vocabulary, **parts), has_splits, prefixes, into.counts, tuple(source.path for source in sources.files)
+        Splits(vocabulary, **parts, literals=into.literals.finished()),
+        has_splits,
+        prefixes,
+        into.counts,
+        tuple(source.path for source in sources.files),
     )
 
 

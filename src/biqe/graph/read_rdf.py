@@ -1,7 +1,7 @@
 """RDF through pyoxigraph: N-Triples, N-Quads, Turtle, TriG and RDF/XML, strictly as their standards say.
 
-Kept out of the graph and counted: statements with a literal as object (``rdfs:label`` becomes a label) and
-statements about statements. Names of graphs (N-Quads, TriG) are dropped and counted.
+Statements with a literal as object are kept apart from links (``rdfs:label`` is a label, too). Statements about
+statements are left out and counted. Names of graphs (N-Quads, TriG) are dropped and counted.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
+from urllib.parse import unquote
 from xml.parsers import expat
 
 import pyoxigraph
 from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, RdfFormat
 
 from biqe.errors import BadLine, UnreadableFile
+from biqe.graph import PLAIN
 from biqe.graph.blocks import MAX_NAME_BYTES, Input, blocks
-from biqe.graph.collect import LABEL, Collector
+from biqe.graph.collect import Collector
 from biqe.graph.files import Source
 
 _FORMATS = {
@@ -80,7 +82,7 @@ def _good_triples(
 def _triples(
     source: Source, data: bytes | io.BufferedReader[Any], into: Collector, scope: int, line_of: Callable[[int], int]
 ) -> Iterator[tuple[str, str, str]]:
-    """The triples between entities in ``data``; other statements are counted, and labels kept."""
+    """The triples between entities in ``data``; literals are handed to ``into``, other statements counted."""
     name_of = _namer(into, scope, rename=source.format not in ("ntriples", "nquads"))
     counts = into.counts
     try:
@@ -89,17 +91,12 @@ def _triples(
             object_ = quad.object
             counts.named_graph += type(quad.graph_name) is not DefaultGraph
             if type(object_) is Literal:
-                counts.literals += 1
-                if quad.predicate.value == LABEL:
-                    text = " ".join(object_.value.split())
-                    into.labels.add(name_of(quad.subject), text, object_.language)
-                if into.literals is not None:
-                    into.literals.append((name_of(quad.subject), quad.predicate.value, object_))
+                into.add_literal(name_of(quad.subject), name_of(quad.predicate), object_)
                 continue
             if type(object_) is not NamedNode and type(object_) is not BlankNode:
                 counts.nested += 1
                 continue
-            yield name_of(quad.subject), quad.predicate.value, name_of(object_)
+            yield name_of(quad.subject), name_of(quad.predicate), name_of(object_)
         into.prefixes |= {prefix: iri for prefix, iri in parser.prefixes.items() if prefix not in into.prefixes}
     except SyntaxError as error:
         if isinstance(data, bytes) and error.lineno is not None:
@@ -117,7 +114,9 @@ def _namer(into: Collector, scope: int, *, rename: bool) -> Callable[[NamedNode 
 
     def name_of(node: NamedNode | BlankNode) -> str:
         if type(node) is NamedNode:
-            return node.value
+            # What biqe wrote for a name that is no IRI is read as that name.
+            plain = node.value.removeprefix(PLAIN)
+            return unquote(plain) if 0 < len(plain) < len(node.value) else node.value
         if rename and _ANONYMOUS.fullmatch(node.value):
             return into.anonymous.setdefault((scope, node.value), f"_:-{len(into.anonymous) + 1}")
         return prefix + node.value

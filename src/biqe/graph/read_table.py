@@ -7,8 +7,8 @@ Rules, the same for both:
 - blank lines are skipped; a line that starts with ``#`` is a comment as a whole, and ``#`` elsewhere is part of
   a name;
 - names are taken as they stand, spaces included; an empty name is refused;
-- an object such as ``"Rhein"@de`` or ``"42"^^<http://...#integer>`` is a literal, as in N-Triples: it is left out and
-  counted, and with the relation ``rdfs:label`` it is a label of the subject.
+- an object such as ``"Rhein"@de`` or ``"42"^^<http://...#integer>`` is a literal, as in N-Triples; with the relation
+  ``rdfs:label`` it is a label of the subject, too.
 
 TSV knows no quoting, so ``"Rhine"``, without anything behind it, is a name with two quotation marks: whether a literal
 or a quoted name was meant cannot be told. CSV is quoted by ``"`` as in RFC 4180, and a literal in it is quoted once
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from biqe.errors import BadLine
 from biqe.graph.blocks import MAX_LINE_BYTES, MAX_NAME_BYTES, Block, blocks
-from biqe.graph.collect import LABEL, Collector, LabelBook
+from biqe.graph.collect import LABEL, XSD, Collector, LabelBook
 from biqe.graph.files import Source
 from biqe.graph.table_shape import Columns, Shape, header_columns, wrong_row
 
@@ -32,7 +32,7 @@ SEPARATOR_WORDS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "vertical b
 USUAL_SEPARATORS = {"csv": ",", "tsv": "\t"}
 
 _LITERAL = re.compile(
-    r'"(.*)"(?:@([A-Za-z]+(?:-[A-Za-z0-9]+)*)|\^\^(?:<[^<>\x00-\x20]*>|[A-Za-z][\w.-]*:[\w.-]+))', re.DOTALL
+    r'"(.*)"(?:@([A-Za-z]+(?:-[A-Za-z0-9]+)*)|\^\^(?:<([^<>\x00-\x20]*)>|([A-Za-z][\w.-]*:[\w.-]+)))', re.DOTALL
 )
 _LABEL_NAMES = (LABEL, f"<{LABEL}>", "rdfs:label")
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))")
@@ -171,14 +171,25 @@ def data_rows(path: Path, block: Block, into: Collector) -> Iterator[tuple[int, 
 
 
 def take_literal(path: Path, line: int, subject: str, relation: str, object_: str, into: Collector) -> bool:
-    """Whether ``object_`` is a literal with a language or a type; if so, it is counted, and a label is kept."""
-    literal = _LITERAL.fullmatch(object_)
-    if literal is None:
+    """Whether ``object_`` is a literal with a language or a type; if so, it is kept as one."""
+    found = _LITERAL.fullmatch(object_)
+    if found is None:
         return False
+    from pyoxigraph import Literal, NamedNode
+
     check_names(path, line, (subject, relation, "literal"))
-    into.counts.literals += 1
-    if relation in _LABEL_NAMES:
-        into.labels.add(subject, " ".join(_ESCAPE.sub(_unescaped, literal[1]).split()), literal[2])
+    text, language, datatype, prefixed = found.groups()
+    try:
+        text = _ESCAPE.sub(_unescaped, text)
+        if language:
+            literal = Literal(text, language=language)
+        else:
+            literal = Literal(text, datatype=NamedNode(datatype or re.sub("^xsd:", XSD, prefixed)))
+    except ValueError as error:
+        raise BadLine(
+            path, line, f"{object_[:60]!r} is no literal: {error}", hint='write "text"@en or "1"^^<type>'
+        ) from (error)
+    into.add_literal(subject, LABEL if relation in _LABEL_NAMES else relation, literal)
     return True
 
 

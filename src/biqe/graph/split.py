@@ -49,7 +49,7 @@ def split(graph: Graph, valid: float = 0.05, test: float = 0.05, seed: int = 0) 
     part[free[:valid_count]] = 1
     part[free[valid_count : valid_count + test_count]] = 2
     # A mask keeps the rows in order, so each part stays sorted.
-    return Splits(graph.vocabulary, triples[part == 0], triples[part == 1], triples[part == 2])
+    return Splits(graph.vocabulary, triples[part == 0], triples[part == 1], triples[part == 2], graph.literals)
 
 
 def _count(triples: int, share: float) -> int:

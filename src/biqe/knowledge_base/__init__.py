@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 
 from biqe.answer.answers import Answers, Row
+from biqe.answer.beyond_links import BeyondLinks
 from biqe.answer.execute import count, select_rows, verdict
 from biqe.answer.explain_request import explain_options, row_of
 from biqe.answer.terms import TermTable
@@ -29,7 +30,7 @@ from biqe.errors import (
     UnreadableFile,
     UnsupportedQuery,
 )
-from biqe.exact.store import ExactStore
+from biqe.exact.store import ExactStore, Rewritten
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Graph, Splits, counted
 from biqe.graph.visible import for_notebook, html_table
@@ -41,8 +42,9 @@ from biqe.knowledge_base.model_selection import Selection
 from biqe.predict.config import MODES, TOP, WIDTH, AskConfig
 from biqe.predict.predictor import Predictor
 from biqe.predict.rows import join_notes
-from biqe.query.bind import BoundQuestion, bind_question
-from biqe.query.question import ASK, COUNT, Question
+from biqe.query.bind import BoundQuestion, bind_question, relation_called, spellings
+from biqe.query.divide import Divided, divided
+from biqe.query.question import ASK, COUNT, Entity, Question
 from biqe.query.shapes import shape_of
 from biqe.query.sparql import parse_question
 from biqe.query.subset import OUTSIDE
@@ -95,7 +97,7 @@ class KnowledgeBase:
     device: str = "cpu"
     """Where models compute: cpu, cuda, mps, or auto, which takes a GPU where there is one."""
     literal_relations: frozenset[str] = frozenset()
-    """Relations with literals as objects, which a changed graph may have; only the exact store knows those."""
+    """Relations with literals as objects; only the exact store knows those statements."""
     _loading: RLock = field(default_factory=RLock, compare=False)
     """Held while a model or the store is made, so that threads do not make it twice."""
 
@@ -262,8 +264,9 @@ class KnowledgeBase:
         With ``injective``, no entity stands twice in a predicted row. With ``links=False`` the same rows come
         sooner, and the model is not asked how probable their missing links are.
 
-        In ``known`` mode, a text beyond the subset goes to the exact store, as all of SPARQL 1.1. Its rows hold values
-        rather than entities (TermTable), and so do those of COUNT.
+        A text beyond the subset goes to the exact store, as all of SPARQL 1.1, unless the mode is ``predicted``. Its
+        rows hold values rather than entities (TermTable), and so do those of COUNT; in mode ``both`` a note says what
+        no model predicts.
         """
         self._check_open()
         start = time.perf_counter()
@@ -272,31 +275,84 @@ class KnowledgeBase:
             raise InvalidOption(f"a query is a text. Got {type(text).__name__}")
         if model not in (None, AUTO):
             self._folder(model)
+        predict = mode != "known" and not (mode == "both" and self.model_folder is None)
         try:
-            parsed = parse_question(text, prefixes=self.prefixes)
-            if mode == "known" and self._is_about_literals(parsed):
-                return TermTable.of_store(
-                    text, self.store.query(text, prefixes=self.prefixes), self.name, time.perf_counter() - start
-                )
+            parsed = parse_question(text, prefixes=self.prefixes, wide=predict)
+            is_about_literals = self._is_about_literals(parsed)
+            if is_about_literals and not predict:
+                return self._from_store(text, config, start, "")
+            if predict:
+                parts = divided(parsed, self._leads_to_literals_alone)
+                if is_about_literals or not all(part.is_plain for part in parts):
+                    return self._beyond_links(text, parsed, parts, config, start, model)
             question = bind_question(parsed, self.vocabulary)
         except SparqlSyntax as refusal:
-            if mode != "known":
+            beyond = OUTSIDE in refusal.message
+            if mode == "predicted" or (mode == "both" and not beyond and not self.literal_relations):
                 raise
             try:
-                found = self.store.query(text, prefixes=self.prefixes)
+                return self._from_store(text, config, start, refusal.message.replace(OUTSIDE, "not predicted"))
             except SparqlSyntax as error:
                 # Of two complaints about one text, the one about the part that both read.
-                raise (error if OUTSIDE in refusal.message else refusal) from None
-            return TermTable.of_store(text, found, self.name, time.perf_counter() - start)
-        predict = mode != "known" and not (mode == "both" and self.model_folder is None)
+                raise (error if beyond and mode == "known" else refusal) from None
         if not predict:
             return self._answered(text, question, None, config, start, "")
         return self._predicted(text, question, config, start, model)
 
+    def _from_store(self, text: str, config: AskConfig, start: float, why: str) -> TermTable:
+        """What the exact store answers; with a note of ``why`` where a model might have been expected to."""
+        found = self.store.query(text, prefixes=self.prefixes)
+        notes = [f"from the graph alone: {why}"] if config.mode == "both" and self.model_folder is not None else []
+        unknown = list(Rewritten(text, self.prefixes or {}, self.vocabulary, literals=self.graph.literals).unknown)
+        notes += [f"not in this graph: {', '.join(unknown[:5])}"] if unknown else []
+        return TermTable.of_store(
+            text,
+            found,
+            source=self.name,
+            seconds=time.perf_counter() - start,
+            note=join_notes(notes),
+        )
+
+    def _beyond_links(
+        self,
+        text: str,
+        question: Question,
+        parts: Sequence[Divided],
+        config: AskConfig,
+        start: float,
+        model: str | None,
+    ) -> TermTable:
+        """The answer to a question of which links are a part."""
+        loading = time.perf_counter()
+        self.predictor_of(None if model == AUTO else model)  # the first question waits for it
+        start += time.perf_counter() - loading
+
+        def of_links(part: Question, config: AskConfig) -> Answers | TermTable:
+            return self._predicted(text, bind_question(part, self.vocabulary), config, time.perf_counter(), model)
+
+        store = partial(self.store.query, prefixes=self.prefixes)
+        found = BeyondLinks(text, question, parts, self.graph, store, of_links, config).answer(source=self.name)
+        return replace(found, seconds=time.perf_counter() - start)
+
+    def _leads_to_literals_alone(self, name: str) -> bool:
+        """Whether a relation, in any of its spellings, has literals as objects and no entities."""
+        there = not self.literal_relations.isdisjoint(spellings(name))
+        return there and relation_called(name, self.vocabulary) is None
+
     def _is_about_literals(self, question: Question) -> bool:
-        """Whether a pattern has a relation that leads to literals, too: the graph's own rows would be too few."""
-        relations = {pattern.relation for branch in question.branches for pattern in branch.patterns}
-        return not self.literal_relations.isdisjoint(relations)
+        """Whether a pattern has a relation that leads to literals, or an entity without links: the graph's own rows
+        would be too few."""
+        if not self.literal_relations:
+            return False
+        patterns = [pattern for branch in question.branches for pattern in branch.patterns]
+        relations = {pattern.relation for pattern in patterns if isinstance(pattern.relation, str)}
+        if any(not self.literal_relations.isdisjoint(spellings(relation)) for relation in relations):
+            return True
+        literals = self.splits.literals
+        names = {end.name for each in patterns for end in (each.subject, each.object) if isinstance(end, Entity)}
+        return literals is not None and any(
+            literals.subjects.find(name) is not None and self.vocabulary.entities.find(name) is None for name in names
+        )
 
     def _predicted(
         self, text: str, question: BoundQuestion, config: AskConfig, start: float, model: str | None
@@ -540,7 +596,8 @@ def open(
     if isinstance(name, Graph):
         if graph is not None:
             raise InvalidOption("the graph is given twice", hint="leave out graph=")
-        return KnowledgeBase("graph", name.as_splits(), prefixes=name.prefixes)
+        splits = name.as_splits()
+        return KnowledgeBase("graph", splits, prefixes=name.prefixes, literal_relations=_literal_relations(splits))
     if not isinstance(name, (str, os.PathLike)):
         raise InvalidOption(f"biqe.open takes a folder, 'atlas' or a Graph. Got {type(name).__name__}")
     located = locate(name, graph)
@@ -556,5 +613,11 @@ def open(
         manifest.get("prefixes"),
         located.models,
         located.selection,
-        device,
+        literal_relations=_literal_relations(splits),
+        device=device,
     )
+
+
+def _literal_relations(splits: Splits) -> frozenset[str]:
+    """Relations with literals as objects."""
+    return frozenset() if splits.literals is None else frozenset(splits.literals.relations)

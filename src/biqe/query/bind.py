@@ -23,6 +23,7 @@ from biqe.query.question import (
     Branch,
     Condition,
     Entity,
+    Literal,
     NameOf,
     Operand,
     Order,
@@ -146,6 +147,10 @@ def bind(query: Query, vocabulary: Vocabulary, *, closed: bool = False) -> Bound
     targets = set(query.targets)
 
     def node_of(term: Term) -> int:
+        if isinstance(term, Literal):
+            raise UnsupportedQuery(
+                f"{term} is a literal, and models predict entities", hint="ask in mode both or known"
+            )
         # Two names of one entity are one constant, so constants are told apart by id.
         key = term if isinstance(term, Variable) else find_entity(term.name, vocabulary)
         if key not in numbers:
@@ -161,6 +166,8 @@ def bind(query: Query, vocabulary: Vocabulary, *, closed: bool = False) -> Bound
     edges: dict[Edge, None] = {}
     for pattern in query.patterns:
         subject = node_of(pattern.subject)
+        if isinstance(pattern.relation, Variable):
+            raise UnsupportedQuery(f"{pattern.relation} stands for a relation", hint="ask in mode both or known")
         relation = find_relation(pattern.relation, vocabulary)
         edges[subject, relation, node_of(pattern.object)] = None
     bound_targets = tuple(dict.fromkeys(numbers[target] for target in query.targets))
@@ -203,13 +210,13 @@ def find_entity(name: str, vocabulary: Vocabulary) -> int:
 
 def entities_called(name: str, vocabulary: Vocabulary) -> list[int]:
     """Ids of the entities that ``name`` may mean: the one of that name, or all whose label it is; maybe none."""
-    for spelling in _spellings(name):
+    for spelling in spellings(name):
         id_ = vocabulary.entities.find(spelling)
         if id_ is not None:
             return [id_]
     for labels in _labels(vocabulary):
         for is_folded in (False, True):
-            for spelling in _spellings(name, local_part(name) if is_absolute(name) else name):
+            for spelling in spellings(name, local_part(name) if is_absolute(name) else name):
                 ids = labels.folded.get(spelling.casefold()) if is_folded else labels.exact.get(spelling)
                 if ids is not None:
                     return ids if isinstance(ids, list) else [ids]
@@ -229,11 +236,11 @@ def find_relation(name: str, vocabulary: Vocabulary) -> int:
 
 def relation_called(name: str, vocabulary: Vocabulary) -> int | None:
     """As ``find_relation``; None where there is none."""
-    spellings = (*_spellings(name), *(TYPE_NAMES if name == RDF_TYPE else ()))
-    return next((id_ for spelling in spellings if (id_ := vocabulary.relations.find(spelling)) is not None), None)
+    called = (*spellings(name), *(TYPE_NAMES if name == RDF_TYPE else ()))
+    return next((id_ for spelling in called if (id_ := vocabulary.relations.find(spelling)) is not None), None)
 
 
-def _spellings(*names: str) -> Iterator[str]:
+def spellings(*names: str) -> Iterator[str]:
     """Each name as it stands, without percent codes, and with blanks for underscores and the reverse."""
     seen: set[str] = set()
     for name in names:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from biqe.errors import SparqlSyntax
 from biqe.query.question import (
     COMPARISONS,
     EQUALITY,
@@ -18,8 +19,10 @@ from biqe.query.question import (
     Compare,
     Condition,
     Entity,
+    Expression,
     Holds,
     IsIri,
+    Literal,
     Matches,
     Named,
     NameOf,
@@ -28,6 +31,7 @@ from biqe.query.question import (
     Operand,
     Text,
     Variable,
+    written,
 )
 from biqe.query.scan import QueryNames, Word, Words
 from biqe.query.subset import EXPRESSION, FUNCTIONS, MAX_REGEX, VALUES
@@ -42,9 +46,10 @@ _ESCAPED = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f", "\\": "\\", '
 class Conditions:
     """The FILTER and VALUES clauses of one query text."""
 
-    def __init__(self, words: Words, names: QueryNames) -> None:
+    def __init__(self, words: Words, names: QueryNames, wide: bool = False) -> None:
         self.words = words
         self.names = names
+        self._wide = wide
         self.places: dict[Variable, Word] = {}
         """Where each variable first stands in a condition."""
         self._clause = words.word
@@ -53,6 +58,52 @@ class Conditions:
     # [68] Filter ::= 'FILTER' Constraint; [69] Constraint ::= BrackettedExpression | BuiltInCall | FunctionCall
     def filter(self) -> Condition:
         self._clause = self.words.take()
+        start = self.words.word
+        try:
+            return self._constraint()
+        except SparqlSyntax as refusal:
+            if not self._wide:
+                raise
+            self.words.back(start)
+            return self._unread(refusal)
+
+    def _unread(self, refusal: SparqlSyntax) -> Expression:
+        """A constraint as it stands, with names in full; ``refusal`` where it is not that simple."""
+        words, pieces, depth = self.words, list[str](), 0
+        found: dict[Variable, None] = {}
+        while words.word.kind != "end" and not words.sees("{", "}"):
+            word = words.take()
+            if word.kind in ("iri", "name"):
+                pieces.append(written(self.names.name(word)))
+            else:
+                pieces.append(word.text)
+            if word.kind == "variable":
+                found[self._noted(word)] = None
+            if word.kind == "sign":
+                depth += (word.text == "(") - (word.text == ")")
+            if depth == 0 and word.text == ")":
+                return Expression(f"({' '.join(pieces)})", tuple(found), refusal)
+        raise refusal
+
+    def literal(self) -> Literal | None:
+        """A literal, as SPARQL writes it, if one is next."""
+        words = self.words
+        if words.word.kind == "string":
+            text = words.take().text
+            if words.word.kind == "tag":
+                return Literal(text + words.take().text)
+            if words.accept("^^"):
+                if words.word.kind not in ("iri", "name"):
+                    raise words.unexpected(EXPRESSION)
+                text += f"^^<{self.names.iri(words.take())}>"
+            return Literal(text)
+        if words.word.kind == "number" or words.sees("TRUE", "FALSE"):
+            return Literal(words.take().text)
+        if words.sees("+", "-") and words.following.kind == "number":
+            return Literal(words.take().text + words.take().text)
+        return None
+
+    def _constraint(self) -> Condition:
         if self.words.sees("("):
             return self._condition(self._bracketed())
         return self._condition(self._built_in())
@@ -187,7 +238,9 @@ class Conditions:
     # [108] Var
     def variable(self, zone: str) -> Variable:
         """A variable of a condition, whose place is kept."""
-        word = self.words.expect_variable(zone)
+        return self._noted(self.words.expect_variable(zone))
+
+    def _noted(self, word: Word) -> Variable:
         variable = Variable(word.text[1:])
         self.places.setdefault(variable, word)
         return variable

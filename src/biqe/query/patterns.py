@@ -18,6 +18,7 @@ from biqe.query.question import (
     Branch,
     Condition,
     Entity,
+    Literal,
     Pattern,
     Query,
     Term,
@@ -39,7 +40,7 @@ class _Blank:
 
 
 _Node = Term | _Blank
-_Path = list[tuple[str, bool]]
+_Path = list[tuple[str | Variable, bool]]
 """Relations to walk along, each with whether it is walked from object to subject."""
 _Triple = tuple[_Node, _Path, _Node]
 
@@ -47,9 +48,10 @@ _Triple = tuple[_Node, _Path, _Node]
 class Patterns:
     """The graph patterns of one query text."""
 
-    def __init__(self, words: Words, names: QueryNames) -> None:
+    def __init__(self, words: Words, names: QueryNames, wide: bool = False) -> None:
         self.words = words
         self.names = names
+        self._wide = wide
         self._taken = {word.text[1:] for word in words.scanned.words if word.kind == "variable"}
         self._blanks: dict[_Blank, Variable] = {}
         self._anonymous = 0
@@ -59,7 +61,7 @@ class Patterns:
     @cached_property
     def conditions(self) -> Conditions:
         """The reader of FILTER and VALUES."""
-        return Conditions(self.words, self.names)
+        return Conditions(self.words, self.names, self._wide)
 
     # [17] WhereClause ::= 'WHERE'? GroupGraphPattern
     def where(self) -> list[Branch]:
@@ -219,6 +221,8 @@ class Patterns:
             return Entity(self.names.name(words.take())), []
         if word.kind == "blank":
             return _Blank(words.take().text), []
+        if self._wide and (literal := self.conditions.literal()) is not None:
+            return literal, []
         if words.accept("["):
             # [101] BlankNodePropertyListPath ::= '[' PropertyListPathNotEmpty ']'; [163] ANON ::= '[' ']'
             blank = self._blank()
@@ -257,12 +261,15 @@ class Patterns:
         while True:
             # [92] PathEltOrInverse ::= PathElt | '^' PathElt; [94] PathPrimary ::= iri | 'a' | '(' Path ')' | ...
             is_inverse = words.accept("^") is not None
+            if words.word.kind == "variable" and self._wide and not steps and not is_inverse:
+                return [(Variable(words.take().text[1:]), False)]
             if words.word.kind == "variable":
                 raise words.error(
                     words.word,
                     f"?{words.word.text[1:]} stands for a relation, which is {OUTSIDE}",
                     "name the relation, or use --mode known; variables stand for entities; see docs/concepts/sparql.md",
                 )
+            step: _Path
             if words.accept("("):
                 step = self._path()
                 words.expect(")", GROUP)
@@ -286,7 +293,10 @@ class Patterns:
             if self._patterns > MAX_PATTERNS:
                 message = f"the query has more than {MAX_PATTERNS:,} triple patterns"
                 raise self.words.error("{", message, "ask a smaller query")
-            yield Pattern(stop, relation, start) if is_inverse else Pattern(start, relation, stop)
+            pattern = Pattern(stop, relation, start) if is_inverse else Pattern(start, relation, stop)
+            if isinstance(pattern.subject, Literal):
+                raise self.words.error("{", f"{pattern.subject} is a literal, and no subject", "write it as object")
+            yield pattern
             start = stop
 
     def _term(self, node: _Node) -> Term:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
+
+from biqe.errors import BiqeError
 
 # SPARQL's IRIREF allows none of these between < and >; a percent sign would be read as the start of a code.
 _NOT_IN_IRI = re.compile(r'[\x00-\x20<>"{}|^`\\]')
@@ -55,7 +57,18 @@ class Entity:
         return written(self.name)
 
 
-Term = Variable | Entity
+@dataclass(frozen=True, order=True)
+class Literal:
+    """A literal as the object of a pattern, as SPARQL writes it: ``"Köln"@de``, ``7``."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Term = Variable | Entity | Literal
+"""Ends of a pattern. Literals, and variables for relations, are read where ``parse_question`` is told to."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +76,12 @@ class Pattern:
     """One triple pattern: subject, relation name, object."""
 
     subject: Term
-    relation: str
+    relation: str | Variable
     object: Term
 
     def __str__(self) -> str:
-        return f"{self.subject} {written(self.relation)} {self.object}"
+        relation = self.relation if isinstance(self.relation, Variable) else written(self.relation)
+        return f"{self.subject} {relation} {self.object}"
 
 
 @dataclass(frozen=True)
@@ -99,6 +113,8 @@ class Query:
     def _terms(self) -> Iterator[Term]:
         for pattern in self.patterns:
             yield pattern.subject
+            if isinstance(pattern.relation, Variable):
+                yield pattern.relation
             yield pattern.object
 
     def __str__(self) -> str:
@@ -247,11 +263,35 @@ class AnyOf(_Joined):
     sign = "||"
 
 
-Condition = Compare | OneOf | Matches | Holds | IsIri | Not | AllOf | AnyOf | Absent
+@dataclass(frozen=True)
+class Expression:
+    """A FILTER of which only the graph's exact store can tell whether it holds: of numbers, dates, languages."""
+
+    text: str
+    """In brackets, as SPARQL writes it, with names in full."""
+    variables: tuple[Variable, ...]
+    refusal: BiqeError = field(compare=False)
+    """Why no prediction can be judged by it alone."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Among:
+    """The variable is one of these entities of one graph."""
+
+    text: Variable
+    entities: frozenset[int]
+
+
+Condition = Compare | OneOf | Matches | Holds | IsIri | Among | Not | AllOf | AnyOf | Absent | Expression
 
 
 def map_operands(condition: Condition, change: Callable[[Any], Any]) -> Condition:
     """The condition with ``change`` applied to each operand, in order of appearance."""
+    if isinstance(condition, Expression):
+        return condition
     if isinstance(condition, AllOf | AnyOf):
         return replace(condition, parts=tuple(map_operands(part, change) for part in condition.parts))
     if isinstance(condition, Not):
@@ -280,6 +320,8 @@ def variables(condition: Condition) -> tuple[Variable, ...]:
             found[term] = None
         return operand
 
+    if isinstance(condition, Expression):
+        return condition.variables
     map_operands(condition, note)
     return tuple(found)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urljoin
 
 from biqe.errors import SparqlSyntax
+from biqe.graph import PLAIN
 from biqe.query.question import is_absolute, written
 from biqe.query.subset import OUTSIDE, PATTERNS, SUPPORTED, explain, shown
 
@@ -24,8 +25,13 @@ STORE_WORDS = 20_000
 """Words that the exact store is given."""
 MAX_DEPTH = 8
 """Brackets within brackets: the parser is recursive."""
-PLAIN = "urn:biqe:name:"
-"""Namespace that stands for names that are no IRIs: ``:Rhine`` is ``<urn:biqe:name:Rhine>`` is the entity 'Rhine'."""
+
+STANDARD = {
+    "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+    "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
+    "xsd": "http://www.w3.org/2001/XMLSchema#",
+}
+"""Prefixes that need no declaration."""
 
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -235,6 +241,13 @@ class Words:
             self._depth -= 1
         return word
 
+    def back(self, word: Word) -> None:
+        """Go back to a word that was taken, one within the same brackets as the next or within fewer."""
+        at = self._words.index(word)
+        signs = [each.text for each in self._words[at : self._at] if each.kind == "sign"]
+        self._depth -= sum(text in _CLOSING for text in signs) - sum(text in _CLOSING.values() for text in signs)
+        self._at = at
+
     def sees(self, *texts: str) -> bool:
         """Whether the next word is one of these signs or keywords, given in capitals."""
         return self.word.kind in ("sign", "keyword") and self.word.text.upper() in texts
@@ -320,7 +333,7 @@ class QueryNames:
         own = given.get("", "")
         self._own = own if is_absolute(own) else PLAIN
         """Namespace of the graph's own names: what a relative IRI is appended to where the query has no BASE."""
-        self.prefixes = {**given, "": self._own}
+        self.prefixes = {**STANDARD, **given, "": self._own}
         self.base: str | None = None
         self._scanned = scanned
 

@@ -36,8 +36,10 @@ from biqe.query.subset import (
 )
 
 
-def parse_question(text: str, *, prefixes: Mapping[str, str] | None = None) -> Question:
+def parse_question(text: str, *, prefixes: Mapping[str, str] | None = None, wide: bool = False) -> Question:
     """The question that a text asks. Any text that is no question of the subset is a SparqlSyntax, with its place.
+
+    With ``wide``, objects may be literals, relations variables, and a FILTER any expression without a group in it.
 
     ``prefixes`` are those of the graph. The empty prefix always has a meaning: where the graph gives it none,
     ``:Rhine`` and ``<Rhine>`` are the plain name 'Rhine', with %20 and the like decoded.
@@ -53,7 +55,7 @@ def parse_question(text: str, *, prefixes: Mapping[str, str] | None = None) -> Q
     scanned = scan(text)
     scanned.refuse_sizes()
     try:
-        return _Parser(scanned, prefixes or {}).question()
+        return _Parser(scanned, prefixes or {}, wide).question()
     except RecursionError as error:  # brackets are bounded, but the caller's own stack may be nearly full
         raise SparqlSyntax(
             "the query cannot be read (RecursionError)", hint="write it in shorter, simpler patterns"
@@ -87,10 +89,10 @@ class _Count(NamedTuple):
 
 
 class _Parser:
-    def __init__(self, scanned: Scan, prefixes: Mapping[str, str]) -> None:
+    def __init__(self, scanned: Scan, prefixes: Mapping[str, str], wide: bool) -> None:
         self.words = Words(scanned)
         self.names = QueryNames(prefixes, scanned)
-        self.patterns = Patterns(self.words, self.names)
+        self.patterns = Patterns(self.words, self.names, wide)
 
     # [2] Query ::= Prologue ( SelectQuery | ... | AskQuery ) ValuesClause
     def question(self) -> Question:

@@ -117,7 +117,8 @@ class ExactService:
                 graph, kind, folder = folder, GRAPH, self._place / GRAPH
                 nothing = graph.triples[:0]
                 if not folder.exists():
-                    graph_folder.save(Splits(graph.vocabulary, graph.triples, nothing, nothing), folder)
+                    splits = Splits(graph.vocabulary, graph.triples, nothing, nothing, graph.literals)
+                    graph_folder.save(splits, folder)
             # A process group of its own, so that it can kill all its children, but no session of its own: Linux divides
             # processor time among sessions first (autogroup), and children beside busy workers got hardly any.
             process = subprocess.Popen(

@@ -17,7 +17,7 @@ from biqe.graph.search import find, local_name
 from biqe.graph.vocabulary import Vocabulary
 from biqe.knowledge_base.listing import in_query
 from biqe.query.bind import bind_question, entities_called, relation_called
-from biqe.query.question import Variable, written
+from biqe.query.question import Entity, Variable, written
 from biqe.query.scan import name_in, scan
 from biqe.query.sparql import parse_question
 from biqe.serve import federate
@@ -226,12 +226,14 @@ def _drawing(question: Question) -> out.Drawing:
             for term in (pattern.subject, pattern.object):
                 is_target = term in question.targets
                 kind = "target" if is_target else "hidden" if isinstance(term, Variable) else "entity"
-                label = str(term) if isinstance(term, Variable) else local_name(term.name)
+                label = local_name(term.name) if isinstance(term, Entity) else str(term)
                 key = str(term) if is_target else f"{term}{mark}"
-                named = label if isinstance(term, Variable) else written(term.name)
-                name = None if isinstance(term, Variable) else term.name
+                named = written(term.name) if isinstance(term, Entity) else label
+                name = term.name if isinstance(term, Entity) else None
                 node = out.GraphNode(id=key, label=label, kind=kind, name=name, term=named)  # type: ignore[arg-type]
                 nodes.setdefault(key, node)
                 ends.append(key)
-            edges.append(out.GraphEdge(source=ends[0], target=ends[1], label=local_name(pattern.relation)))
+            relation = pattern.relation
+            label = str(relation) if isinstance(relation, Variable) else local_name(relation)
+            edges.append(out.GraphEdge(source=ends[0], target=ends[1], label=label))
     return out.Drawing(nodes=list(nodes.values()), edges=edges)

@@ -64,7 +64,7 @@ def table_of(found: Answers | TermTable | Solutions | bool, extra: Sequence[str]
     if isinstance(found, bool):
         return ResultTable((), (), found)
     if isinstance(found, TermTable) and found.holds is not None:
-        return ResultTable((), (), found.holds)
+        return ResultTable((), (), found.holds, found.as_table().probability, note=found.note)
     if isinstance(found, Answers) and found.form == "ASK":
         probability = max((row.probability for row in found), default=None)
         return ResultTable((), (), found.holds, probability, note=found.note)
@@ -76,10 +76,12 @@ def table_of(found: Answers | TermTable | Solutions | bool, extra: Sequence[str]
         rows = tuple((*row, *more) for row in found.rows) if more else found.rows
         return ResultTable(variables, rows, complete=found.complete)
     if isinstance(found, TermTable):
-        counted = [row for row in found if row.status == KNOWN]
+        counted = [row for row in found if row.status == KNOWN] if found.counted else []
         shown = counted if counted and "status" not in added else found
         lines = [(*row.terms.values(), *_extra(row, added)) for row in shown]
-        expected = next((str(row[found.variables[0]]) for row in found if row.status != KNOWN), None)
+        expected = None
+        if found.counted:
+            expected = next((str(row[found.variables[0]]) for row in found if row.status != KNOWN), None)
         return ResultTable(variables, lines, complete=found.complete, expected=expected, note=found.note)
     terms = {entity: entity_term(found.name(entity)) for row in found for entity in row.ids}
     lines = [(*(terms[entity] for entity in row.ids), *_extra(row, added)) for row in found]

@@ -47,8 +47,24 @@ def answer(
         if found.model is None and found.config.mode == "both" and not notes:
             notes.append("There is no model here, so nothing was predicted.")
     else:
-        shown = [_row(row, [term_value(term, vocabulary) for term in row.terms.values()]) for row in page]
-        form = "ask" if found.holds is not None else "count" if found.model is not None else "values"
+        shown = [
+            _row(
+                row,
+                [term_value(term, vocabulary) for term in row.terms.values()],
+                [
+                    out.LinkOut(
+                        subject=link.subject,
+                        predicate=link.relation,
+                        object=link.object,
+                        labels=[short(link.subject), short(link.relation), short(link.object)],
+                        probability=link.probability,
+                    )
+                    for link in row.missing
+                ],
+            )
+            for row in page
+        ]
+        form = "ask" if found.holds is not None else "count" if found.counted else "values"
         holds = found.holds
     return out.AskOut(
         columns=[out.Column(name=name, target=isinstance(found, Answers)) for name in found.variables],

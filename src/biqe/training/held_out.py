@@ -87,4 +87,6 @@ def load(folder: Path, splits: Splits, count: int) -> Splits:
 def _moved(splits: Splits, triples: Triples) -> Splits:
     if len(triples) == 0:
         return splits
-    return Splits(splits.vocabulary, difference(splits.train, triples), union(splits.valid, triples), splits.test)
+    return Splits(
+        splits.vocabulary, difference(splits.train, triples), union(splits.valid, triples), splits.test, splits.literals
+    )

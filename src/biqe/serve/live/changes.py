@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biqe.errors import InvalidOption, UnreadableFile
-from biqe.exact.store import iri_of, name_of, node_of
+from biqe.exact.store import blank_name, iri_of, name_of, node_of
 from biqe.graph.blocks import MAX_NAME_BYTES
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def name_of_node(node: Any) -> str:
     """The graph's name of an IRI or blank node."""
     from pyoxigraph import BlankNode
 
-    return f"_:{node.value}" if isinstance(node, BlankNode) else name_of(node.value)
+    return blank_name(node.value) if isinstance(node, BlankNode) else name_of(node.value)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from biqe.graph.whole_folder import (
     write_synced,
 )
 from biqe.graph.whole_folder import read_manifest as read_folder_manifest
-from biqe.serve.live.changes import Changes, Statement, decode, encode
+from biqe.serve.live.changes import Changes, Statement, Text, decode, encode
 from biqe.serve.live.log import RESTORE, Log, damaged
 
 KIND = "biqe live graph"
@@ -69,7 +69,10 @@ class Base:
     @classmethod
     def first(cls, splits: Splits, known: str, prefixes: Mapping[str, str] | None) -> Base:
         """The base of a new live graph."""
-        return cls(0, splits, dict(prefixes or {"": ""}), (), known, splits.fingerprint)
+        found = () if splits.literals is None else splits.literals.statements()
+        literals = tuple(Statement(subject, relation, Text.of(value)) for subject, relation, value in found)
+        bare = replace(splits, literals=None)
+        return cls(0, bare, dict(prefixes or {"": ""}), literals, known, splits.fingerprint)
 
 
 def is_live_folder(folder: str | os.PathLike[str]) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from biqe.errors import BiqeError, InvalidOption, RunFailed, UnreadableFile
 from biqe.graph.knowledge_graph import Graph, Splits
+from biqe.graph.literals import LiteralBook, Literals
 from biqe.serve.live import generations
 from biqe.serve.live.changes import Changes, Receipt, Text, check_statements, decode, encode
 from biqe.serve.live.generations import Base
@@ -74,7 +75,7 @@ class LiveGraph:
                 raise UnreadableFile(f"{self.folder} is not a live graph", hint="make one of a graph folder first")
             if known not in ("complete", "train"):
                 raise InvalidOption(f"'known' must be complete or train. Got {known!r}")
-            splits = base if isinstance(base, Splits) else Splits(base.vocabulary, base.triples)
+            splits = base if isinstance(base, Splits) else base.as_splits()
             generations.create(self.folder, Base.first(splits, known, prefixes))
         generations.read_manifest(self.folder)
         # A user who may only read the folder reads it.
@@ -135,6 +136,15 @@ class LiveGraph:
             if self._view is None or self._view.version != self._history.moment.version:
                 self._view = View(self._history)
             return self._view
+
+    @property
+    def literals(self) -> Literals | None:
+        """Statements of the newest version with a literal as object."""
+        book = LiteralBook()
+        for subject, relation, value in self._history.state.literals:
+            assert isinstance(value, Text)
+            book.add(subject, relation, str(value.literal))
+        return book.finished()
 
     def apply(
         self, update: str | Upload | UploadedStatements | Changes | Sequence[Changes], *, ask: Ask | None = None

@@ -121,7 +121,7 @@ class Upload:
         from biqe.graph.read_rdf import read_rdf
         from biqe.graph.read_table import read_csv, read_tsv
 
-        into = Collector(literals=[])
+        into = Collector()
         source = Source(path, self.format, "train")
         is_rdf = self.format in RDF_FORMATS
         if is_rdf:
@@ -146,5 +146,5 @@ def _statements(into: Collector) -> Iterator[Statement]:
     for part in into.parts["train"]:
         for subject, relation, object_ in part.tolist():
             yield Statement(entities[subject], relations[relation], entities[object_])
-    for name, relation, literal in into.literals or ():
+    for name, relation, literal in into.literals.statements():
         yield Statement(name, relation, Text.of(literal))

@@ -199,7 +199,7 @@ class View:
             train = triples
             for part in held_out:
                 train = difference(train, part)
-        splits = Splits(self.vocabulary, train, *held_out)
+        splits = Splits(self.vocabulary, train, held_out[0], held_out[1])
         splits._graphs[self.known] = self.graph
         return splits
 
