@@ -88,7 +88,7 @@ def test_a_plan_for_people_and_for_programs(doctor):
         (["atlas", "--plan", "-O", "widht=3"], "did you mean 'width'"),
         (["atlas", "--plan", "--ranks", "0"], "'ranks' must be at least 1"),
         (["atlas", "--plan", "--ranks", "2", "-O", "shard-entities=yes", "--model", "gqe"], "cannot be split"),
-        (["atlas", "--plan", "--model", "cqd", "--softmax", "sampled"], "no softmax over entities"),
+        (["atlas", "--plan", "--model", "gqe", "--softmax", "sampled"], "no softmax over entities"),
         (["atlas", "--plan", "--width", "64", "-O", "width=32"], "'width' is given twice"),
         (["atlas", "--plan", "-O", "minutes=1", "-O", "epochs=1"], "either 'minutes' or 'epochs'"),
         (["atlas", "--ranks", "4", "--model", "gqe"], "--model, --ranks are for --plan only"),

@@ -68,8 +68,13 @@ def test_intervals_are_there_when_asked_for():
 def test_protocols_are_found_by_name():
     assert isinstance(protocol_named("cq", filter_graph="split"), Cq)
     assert isinstance(protocol_named("q2b"), Query2Box) and isinstance(protocol_named("bio"), Bio)
-    assert {name: protocol.version for name, protocol in PROTOCOLS.items()} == {"cq": 1, "q2b": 1, "bio": 1}
-    with pytest.raises(InvalidOption, match="must be one of cq, q2b, bio. Got 'best'"):
+    assert {name: protocol.version for name, protocol in PROTOCOLS.items()} == {
+        "cq": 1,
+        "q2b": 1,
+        "betae": 1,
+        "bio": 1,
+    }
+    with pytest.raises(InvalidOption, match="must be one of cq, q2b, betae, bio. Got 'best'"):
         protocol_named("best")
 
 

@@ -80,23 +80,27 @@ def imported_packages(folder) -> set[str]:
 
 def test_what_the_package_imports_is_declared_and_nothing_more(root):
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = [name for extra in ("pictures", "serve", "telemetry") for name in project["optional-dependencies"][extra]]
+    extras = [
+        name
+        for extra in ("agents", "pictures", "serve", "telemetry")
+        for name in project["optional-dependencies"][extra]
+    ]
     declared = {
         re.match(r"[\w-]+", requirement)[0].replace("-", "_") for requirement in project["dependencies"] + extras
     }
     imported = {"opentelemetry_api": "opentelemetry", "opentelemetry_sdk": "opentelemetry"}
-    # llvmlite is part of numba, starlette of fastapi; pandas serves those who have it already.
-    beyond = {"biqe", "llvmlite", "pandas", "starlette"}
+    # llvmlite is part of numba, mcp_types of mcp, starlette of fastapi; the others serve those who have them already.
+    beyond = {"biqe", "IPython", "llvmlite", "mcp_types", "pandas", "rdflib", "starlette"}
     assert imported_packages(root / "src") - beyond == {imported.get(name, name) for name in declared} - beyond
 
 
 def test_only_serving_and_pictures_need_extras(root):
-    """What every installation has is enough for all rooms but serve, and for all models."""
+    """What every installation has is enough for all rooms but serve and agents, and for all models."""
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
     everyone = {re.match(r"[\w-]+", requirement)[0] for requirement in project["dependencies"]}
-    beyond = {"biqe", "llvmlite", "pandas"}
+    beyond = {"biqe", "IPython", "llvmlite", "pandas", "rdflib"}
     for room in (root / "src" / "biqe").iterdir():
-        if room.is_dir() and room.name != "serve":
-            drawing = {"matplotlib"} if room.name in ("evaluate", "explain", "train") else set()
+        if room.is_dir() and room.name not in ("agents", "serve"):
+            drawing = {"matplotlib"} if room.name in ("evaluate", "explain", "training") else set()
             for_serve = {"orjson"} if room.name == "answer" else set()  # imported for the endpoint alone
             assert imported_packages(room) - beyond - everyone <= drawing | for_serve, room

@@ -387,7 +387,7 @@ def test_the_command_prints_the_table_and_says_how_to_go_on(toy_recipes, registr
     assert "were begun before" in capsys.readouterr().err
     assert main(["reproduce", "toy", "--quick", "--only", "one", "--resume", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["jobs"] == {"toy/one/seed-0-quick": "done"}
+    assert data["jobs"] == {"toy/one/seed-0-quick-test": "done"}
     assert main(["results", "--table", "toy"]) == 0
     assert "quick" in capsys.readouterr().out
 

@@ -205,7 +205,6 @@ def test_prefixes_of_the_query_hold_in_the_block(atlas):
 @pytest.mark.parametrize(
     ("query", "place", "words"),
     [
-        ("SELECT ?c {\n SERVICE <urn:biqe:predict> {\n  ?c :in :Rhine OPTIONAL { ?c :x ?d } } }", (3, 17), "OPTIONAL"),
         ("SELECT ?c { SERVICE <urn:biqe:predict> { ?c :located_on ?r ?c } }", (1, 60), "not expected"),
         ("SELECT ?c {\nSERVICE <urn:biqe:predict?colour=red> { ?c :located_on ?r } }", (2, 9), "colour"),
         ("SELECT ?c {\nSERVICE <urn:biqe:predict?top=many> { ?c :located_on ?r } }", (2, 9), "number"),

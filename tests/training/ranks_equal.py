@@ -134,12 +134,12 @@ def sampled_split(graph, ranks: Ranks, found: dict) -> None:
             weights.append(drawn.log_weights)
         sample_entities(whole, graph, 24)
         together = Sample(torch.cat(entities), torch.cat(weights))
-        whole.entity_loss.sampler.draw = lambda together=together: together
+        whole.entity_loss.sampler.draw = lambda _device, together=together: together
         expected = whole.loss(everything, label_smoothing=SMOOTHING)
         expected.backward()
         replicas = Replicas(parted, ranks, table.names)
         own = Sample(entities[ranks.rank] - table.rows.first, weights[ranks.rank])
-        parted.entity_loss.sampler.draw = lambda own=own: own
+        parted.entity_loss.sampler.draw = lambda _device, own=own: own
         loss, _ = replicas.backward(parts[ranks.rank], SMOOTHING, 0.0, 1e9)
         found[f"split sampled {name} is sparse"] = 0.0 if parted.embed_entities.weight.grad.is_sparse else 1.0
         found[f"split sampled {name} loss"] = abs(float(loss) - float(expected.detach()))

@@ -15,8 +15,8 @@ from biqe.answer.result import (
     KNOWN,
     PREDICTED,
     TABLE_ROWS,
+    AnswerRows,
     Cell,
-    ResultRows,
     ResultTable,
     TextRow,
     TextTable,
@@ -197,7 +197,7 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Answers(ResultRows[Row]):
+class Answers(AnswerRows[Row]):
     """The answers to one query: a sequence of rows, known ones first, then predicted ones, likely first.
 
     >>> import biqe
@@ -251,16 +251,6 @@ class Answers(ResultRows[Row]):
     @property
     def predicted_count(self) -> int:
         return len(self.rows) - self.rows.known_count
-
-    @property
-    def known(self) -> list[Row]:
-        """The rows that the graph holds."""
-        return self[: self.known_count]
-
-    @property
-    def predicted(self) -> list[Row]:
-        """The rows that the graph does not hold, and the model proposes, the most probable first."""
-        return self[self.known_count :]
 
     @property
     def known_complete(self) -> bool:

@@ -133,6 +133,25 @@ class ResultRows(Result, Sequence[R]):
         return map(self.row, range(len(self)))
 
 
+class AnswerRows(ResultRows[R]):
+    """The answers to a query: known rows, then predicted ones."""
+
+    @property
+    @abstractmethod
+    def known_count(self) -> int:
+        """How many rows the graph holds."""
+
+    @property
+    def known(self) -> list[R]:
+        """The rows that the graph holds."""
+        return self[: self.known_count]
+
+    @property
+    def predicted(self) -> list[R]:
+        """The rows that the graph does not hold, and the model proposes, the most probable first."""
+        return self[self.known_count :]
+
+
 @dataclass(frozen=True)
 class ResultTable(Result):
     """Columns and rows, or a truth value: what the formats of SPARQL have. Any other table can be written as one."""

@@ -14,8 +14,8 @@ from biqe.answer.result import (
     PREDICTED,
     TABLE_ROWS,
     XSD,
+    AnswerRows,
     Cell,
-    ResultRows,
     ResultTable,
     TextRow,
     TextTable,
@@ -99,7 +99,7 @@ class TermRow:
 
 
 @dataclass(frozen=True, eq=False)
-class TermTable(ResultRows[TermRow]):
+class TermTable(AnswerRows[TermRow]):
     """The answers to a query that gives values rather than entities.
 
     >>> import biqe

@@ -202,13 +202,13 @@ def _asked(endpoint: str, text: str, names: tuple[str, ...], seconds: float) -> 
         )
     try:
         found = pyoxigraph.parse_query_results(body, _FORMATS[kind])
-        if not isinstance(found, QuerySolutions) or not {each.value for each in found.variables} >= set(names):
-            raise ValueError(f"it has not the variables {', '.join(names)}")
-        yield from (tuple(row[name] for name in names) for row in found)  # type: ignore[misc]
+        if isinstance(found, QuerySolutions) and {each.value for each in found.variables} >= set(names):
+            yield from (tuple(row[name] for name in names) for row in found)  # type: ignore[misc]
+            return
+        reason = f"it has not the variables {', '.join(names)}"
     except (SyntaxError, ValueError, KeyError) as error:
-        raise UnreadableFile(
-            f"{endpoint} answers what are no query results: {error}", hint="was the answer cut short?"
-        ) from error
+        reason = str(error)
+    raise UnreadableFile(f"{endpoint} answers what are no query results: {reason}", hint="was the answer cut short?")
 
 
 def _fetched(endpoint: str, text: str, seconds: float) -> tuple[bytes, str]:
