@@ -11,7 +11,7 @@ A wrong tuple for a question that has answers costs recall and no precision. ``s
 precision. Easy questions have an answer in the graph that is given, hard ones do not; ``hard F1`` leaves the easy ones
 out.
 
-The tuple is a stored answer where the exact engine finds one in its time, else the most probable one that the search
+The tuple is a stored answer where the exact engine finds one, else the most probable one that the search
 over links finds; below a probability that is kept back. That threshold
 is chosen on validation questions, one for each number of free variables: on one half of them for the other half where
 these are evaluated themselves. Beside it stands the exact engine alone, which returns a stored answer or nothing.
@@ -21,8 +21,6 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -40,7 +38,7 @@ from biqe.evaluate.missing_links import MANY, UNKNOWN, MissingLinks
 from biqe.evaluate.report import FORMAT, VERSION
 from biqe.evaluate.scoring import Progress
 from biqe.evaluate.text_table import aligned, wrapped
-from biqe.exact.answers import tuples
+from biqe.exact.first_match import first_match
 from biqe.graph.knowledge_graph import Graph
 from biqe.links.guided import best_assignments
 from biqe.models._contract import use_graph
@@ -49,16 +47,12 @@ from biqe.models.store import write_whole
 from biqe.query.bound import BoundQuery, QuerySet
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     from biqe.benchmarks import OpenBenchmark
     from biqe.links.probability import LinkProbability
     from biqe.models._contract import QueryModel
 
 WIDTH = 16
 """Partial assignments that the search keeps."""
-EXACT_SECONDS = 10.0
-"""Time that the exact engine has for one question."""
 THRESHOLD_QUESTIONS = 150
 """Validation questions of each number of free variables by which thresholds are chosen for another split."""
 NEVER = 2.0
@@ -247,7 +241,7 @@ def figures(kinds: NDArray[np.str_], given: NDArray[np.bool_], right: NDArray[np
         return some / of if of else 0.0
 
     def f1(precision: float, recall: float) -> float:
-        return share(2 * precision * recall, precision + recall)  # type: ignore[arg-type]
+        return float(share(2 * precision * recall, precision + recall))  # type: ignore[arg-type]
 
     false = int((given & none).sum())
     precision, recall = share(right.sum(), right.sum() + false), share(right.sum(), (easy | hard).sum())
@@ -411,44 +405,14 @@ def best_tuple(query: BoundQuery, graph: Graph, links: LinkProbability) -> tuple
     return nodes[list(query.targets)], float(np.exp(links.of(subjects, relations, objects).sum()))
 
 
-def exact_alone(graph: Graph, questions: TupleQuestions, seconds: float = EXACT_SECONDS) -> NDArray[np.bool_]:
-    """(2, N) whether the graph holds an answer, and whether it is right. A question that takes longer than ``seconds``
-    counts as unanswered: the engine works in a process of its own, which can be ended."""
+def exact_alone(graph: Graph, questions: TupleQuestions) -> NDArray[np.bool_]:
+    """(2, N) whether the graph holds an answer, and whether it is right."""
     found = np.zeros((2, len(questions)), bool)
-    tuples(graph, questions.queries[0], limit=1)  # what is built on first use is shared with the children
-    first = 0
-    while first < len(questions):
-        receiver, sender = multiprocessing.Pipe(duplex=False)
-        child = os.fork()
-        if child == 0:
-            _answer(graph, questions.queries, first, sender)
-        sender.close()
-        try:
-            while first < len(questions) and receiver.poll(seconds):
-                row = receiver.recv()
-                if row is not None:
-                    found[:, first] = True, bool((questions.answers[first] == row).all(axis=1).any())
-                first += 1
-        except EOFError:
-            pass
-        finally:
-            os.kill(child, 9)
-            os.waitpid(child, 0)
-            receiver.close()
-        first += 1  # the one that took too long
+    for number, (query, answers) in enumerate(zip(questions.queries, questions.answers, strict=True)):
+        nodes = first_match(graph, query)
+        if nodes is not None:
+            found[:, number] = True, bool((answers == nodes[list(query.targets)]).all(axis=1).any())
     return found
-
-
-def _answer(graph: Graph, queries: QuerySet, first: int, sender: Connection) -> None:
-    """In a child: the first row of each query from ``first`` on, or None."""
-    status = 1
-    try:
-        for number in range(first, len(queries)):
-            rows = tuples(graph, queries[number], limit=1)
-            sender.send(rows[0] if len(rows) else None)
-        status = 0
-    finally:
-        os._exit(status)
 
 
 # Strata
