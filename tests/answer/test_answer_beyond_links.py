@@ -7,11 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from biqe.answer.beyond_links import LIKELY
 from biqe.answer.terms import TermTable
-from biqe.errors import InvalidOption, UnknownName
+from biqe.errors import InvalidOption, SparqlSyntax, UnknownName, UnsupportedQuery
 from biqe.graph.read import read_graph
 from biqe.knowledge_base import KnowledgeBase
+from biqe.knowledge_base import open as open_knowledge_base
 from biqe.predict.predictor import Predictor
+from biqe.query.sparql import parse_question
 
 EX = "http://ex.org/"
 PEOPLE = {"ann": 34, "bob": 60, "carl": 7.5, "dora": 41, "emil": 34}
@@ -180,3 +183,108 @@ def test_every_format(kb):
     assert found.to_dict()["rows"][-1]["probability"] == found[-1].probability
     first = found.with_known(1)
     assert first.known_count == 1
+
+
+# OPTIONAL
+
+
+BALTIC = "SELECT ?city ?country { ?city :on_sea :Baltic_Sea OPTIONAL { ?city :located_in ?country } }"
+
+
+@pytest.fixture(scope="module")
+def atlas():
+    return open_knowledge_base("atlas")
+
+
+def test_known_rows_of_optional_are_those_of_the_exact_store(atlas):
+    found = atlas.ask(BALTIC, top=40)
+    exact = atlas.ask(BALTIC, mode="known")
+    assert [row.values for row in found.known] == [row.values for row in exact]
+    assert any(row.country is None for row in found.known), "a known row is kept though nothing is stored"
+    assert all(row.probability == 1.0 and row.missing == () and row.filled == () for row in found.known)
+
+
+def test_a_row_that_is_kept_has_the_chance_of_what_is_not_optional(atlas):
+    """Two roads: the parts asked one by one, and the question whole."""
+    found = atlas.ask(BALTIC, top=40, mode="predicted")
+    plain = {row.city: row.probability for row in atlas.ask("SELECT ?city { ?city :on_sea :Baltic_Sea }", top=60)}
+    stored = {}
+    for row in atlas.ask("SELECT ?city ?country { ?city :located_in ?country }", mode="known"):
+        stored.setdefault(row.city, set()).add(row.country)
+    kinds = set()
+    for row in found:
+        likely = {} if row.city in stored else beside(atlas, row.city)
+        if row.filled:
+            assert row.filled == ("country",) and likely[row.country] >= LIKELY
+            assert row.probability == pytest.approx(plain[row.city] * likely[row.country], rel=1e-4)
+            assert (row.city, "located_in", row.country) in {link[:3] for link in row.missing}
+        else:
+            assert row.probability == pytest.approx(plain[row.city], rel=1e-4)
+            assert row.country in stored.get(row.city, {None})
+            assert max(likely.values(), default=0.0) < LIKELY, "what is likely is filled in"
+        kinds.add((bool(row.filled), row.country is None, plain[row.city] == 1.0))
+    assert kinds >= {(True, False, True), (True, False, False), (False, False, False)}
+
+
+def beside(atlas, city):
+    """Countries of a city by their chance."""
+    found = atlas.ask(f"SELECT ?country {{ <{city}> :located_in ?country }}", mode="predicted")
+    return {row.country: row.probability for row in found}
+
+
+def test_what_is_filled_in_is_marked_and_explained(atlas):
+    found = atlas.ask(BALTIC, top=40)
+    row = next(row for row in found.predicted if row.filled)
+    assert f"{row.country} (predicted)" in found.write("table")
+    entry = found.to_dict()["rows"][row.number]
+    assert entry["filled"] == ["country"] and entry["missing"][0]["probability"] == row.missing[0].probability
+    why = atlas.explain(BALTIC, row=row.number, top=40)
+    assert row.city in why.sentence or row.country in why.sentence
+    with pytest.raises(UnsupportedQuery, match="values, not entities"):
+        atlas.explain(BALTIC, row=0, top=40)
+
+
+def test_optional_beside_a_negation_counts_what_is_against_it(atlas):
+    text = "SELECT ?c ?k { ?c :located_on :Rhine OPTIONAL { ?c :located_in ?k } FILTER NOT EXISTS { ?c :on_sea ?s } }"
+    found = atlas.ask(text, top=20)
+    plain = atlas.ask("SELECT ?c { ?c :located_on :Rhine FILTER NOT EXISTS { ?c :on_sea ?s } }", top=60)
+    chances = {row.c: row for row in plain.predicted}
+    kept = [row for row in found.predicted if not row.filled]
+    assert kept and all(row.probability == pytest.approx(chances[row.c].probability) for row in kept)
+    assert all(row.against == chances[row.c].against for row in kept) and "against:" in found.write("table")
+    assert all(entry["against"] for entry in found.to_dict()["rows"][found.known_count :])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT ?c ?k { ?c :on_sea :Baltic_Sea OPTIONAL { ?c :located_in ?k } FILTER(?k != :Poland) }",
+        "SELECT ?c ?k { ?c :on_sea :Baltic_Sea OPTIONAL { ?c :located_in ?k } ?k :borders :Poland }",
+        "SELECT ?c ?k { ?c :on_sea :Baltic_Sea OPTIONAL { ?c :located_in ?k } OPTIONAL { ?k :borders ?c } }",
+        "SELECT ?c ?k { ?c :on_sea :Baltic_Sea OPTIONAL { ?c :located_in ?k OPTIONAL { ?k :borders ?m } } }",
+        "SELECT ?c ?k { ?c :on_sea :Baltic_Sea OPTIONAL { ?m :located_in ?k } }",
+        "SELECT ?c ?k { ?c :on_sea :Baltic_Sea OPTIONAL { ?c :located_in ?k } FILTER NOT EXISTS { ?k :borders ?m } }",
+        "SELECT (COUNT(?c) AS ?n) { ?c :on_sea :Baltic_Sea OPTIONAL { ?c :located_in ?k } }",
+    ],
+)
+def test_other_uses_of_optional_are_answered_from_the_graph(atlas, text):
+    found, exact = atlas.ask(text), atlas.ask(text, mode="known")
+    assert found.note.startswith("from the graph alone") and "not predicted" in found.note
+    assert [row.values for row in found] == [row.values for row in exact]
+
+
+def test_ask_does_not_depend_on_what_is_optional(atlas):
+    text = "ASK { :Bonn :located_on :Rhine %s }"
+    assert atlas.ask(text % "OPTIONAL { :Bonn :located_in ?k . :Bonn :located_on ?r }").note.startswith(
+        "from the graph"
+    )
+    whole = atlas.ask("ASK { ?c :located_on :Rhine OPTIONAL { ?c :capital_of :Spain } }")
+    assert whole.holds and whole[0].status == "known"
+
+
+def test_the_text_of_an_optional_question_reads_back():
+    text = "SELECT ?x ?z WHERE { ?x <p> ?y OPTIONAL { ?y <q> ?z . ?z <p> <a> } FILTER(?x != <b>) }"
+    question = parse_question(text, wide=True)
+    assert str(question) == text and parse_question(str(question), wide=True) == question
+    with pytest.raises(SparqlSyntax, match="OPTIONAL is outside"):
+        parse_question(text)

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from biqe import benchmarks
+from biqe.benchmarks.anycq import TupleQuestions
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import InvalidOption, UnreadableFile
-from biqe.exact.answers import answer_sets
-from biqe.graph.knowledge_graph import Splits
-from biqe.graph.triples import as_triples, difference
+from biqe.exact.answers import answer_sets, tuples
+from biqe.graph.knowledge_graph import Graph, Splits
+from biqe.graph.triples import as_triples, difference, union
 from biqe.graph.vocabulary import Vocabulary
 from biqe.mine.dataset import MineConfig, mine_split
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet
 from biqe.reproduce import recipe as recipes
 from biqe.reproduce.work import Places
 from biqe.training.queries import triple_queries
@@ -51,6 +53,8 @@ class Toy:
     types: None = None
 
     def queries(self, split):
+        if self.protocol == "qar":
+            return self.tuples(split)
         if split == "test" and self.name == "toy-untested":
             raise InvalidOption("toy-untested has no test queries")
         if self.name == "toy-dags":
@@ -66,6 +70,20 @@ class Toy:
         shape = np.zeros(count, np.int8)
         return ShapedQueries(found, np.arange(count), ("1p",), shape, answers=complete, hard=own)
 
+    def tuples(self, split):
+        """Streets of the town next to a street's own: stored, missing, or none."""
+        known = self.splits["train"]
+        complete = Graph(self.splits.vocabulary, union(known.triples, self.splits[split].triples))
+        queries, answers, kinds = [], [], []
+        for street in range(12, len(self.splits.vocabulary.entities)):
+            query = BoundQuery((TARGET, street, HIDDEN), ((1, 0, 2), (2, 2, 0)), (0,))
+            found, there = tuples(complete, query), tuples(known, query)
+            queries.append(query)
+            answers.append(found)
+            kinds.append("e" if len(there) else "h" if len(found) else "n")
+        sets = np.zeros(len(queries), np.int8)
+        return TupleQuestions(QuerySet.of(queries), ("3hub efo1",), sets, np.array(kinds), tuple(answers))
+
     def train_queries(self):
         if self.protocol != "cq":
             return None
@@ -80,6 +98,7 @@ TOYS = {
     "toy-absent": "cq",
     "toy-untested": "cq",
     "toy-dags": "cq",
+    "toy-qar": "qar",
 }
 
 

@@ -450,3 +450,53 @@ def test_a_sample_of_the_queries_shares_the_training_and_says_what_it_is(toy_rec
 def test_a_sample_of_nothing_is_refused(toy_recipes):
     with pytest.raises(InvalidOption, match="sample must be at least 1. Got 0"):
         expand(toy_recipes(one="toy-cq"), sample=0)
+
+
+TUPLES = """
+title = "Tuples, VALIDATION split"
+split = "valid"
+recipes = ["ours", "cqd", "exact"]
+headline = { group = "all", metric = "f1" }
+rows = [{ group = "3hub efo1", label = "1 variable" }, { group = "all", label = "all" }]
+columns = [{ metric = "f1", label = "F1" }, { metric = "easy", label = "easy" }, { metric = "hard", label = "hard" }]
+"""
+TRAINED = """
+benchmark = "toy-qar"
+model = "{model}"
+
+[train]
+minutes = 0.04
+validations = 1
+threads = 1
+
+[model_config]
+rank = 16
+"""
+
+
+def test_a_benchmark_of_tuples_is_answered_by_what_a_user_trains_by_cqd_and_by_the_store(
+    registry, places, remembers, tmp_path, monkeypatch
+):
+    folder = tmp_path / "recipes"
+    monkeypatch.setattr(recipes, "FOLDER", folder)
+    (folder / "tuples").mkdir(parents=True)
+    (folder / "tuples" / "table.toml").write_text(TUPLES)
+    (folder / "tuples" / "ours.toml").write_text(TRAINED.format(model="hybrid"))
+    (folder / "tuples" / "cqd.toml").write_text(TRAINED.format(model="cqd"))
+    (folder / "tuples" / "exact.toml").write_text('benchmark = "toy-qar"\njob = "exact"\n')
+    table = recipes.load("tuples")
+    last = remembers()
+    states = run(table, places, last)
+    assert set(states.values()) == {"done"}, [results.read(path).reason for path in places.results.rglob("*.json")]
+    found = {name: figures(places, f"tuples/{name}/seed-0") for name in ("ours", "cqd", "exact")}
+    exact = found["exact"]["all"]
+    assert exact["easy"] == 1.0 and exact["hard"] == 0.0 and 0 < exact["f1"] < 1
+    assert found["ours"]["all"]["easy"] == 1.0, "what is stored is not lost to a guess"
+    assert found["ours"]["all"]["f1"] >= exact["f1"]
+    assert found["cqd"]["all"]["f1"] < 1.0 and set(found["cqd"]) == {"3hub efo1", "all"}
+    (job, *_) = expand(table)
+    record = json.loads((places.work / "runs" / job.run_name / "run.json").read_text())
+    assert record["set"] is None and (places.work / "runs" / job.run_name / "links").is_dir()
+    shown = to_text(compare(table, results.read_all(places.results)))
+    assert "valid split, 1 seed" in shown and "1 variable" in shown
+    assert set(run(table, places, remembers(), resume=True).values()) == {"done"}

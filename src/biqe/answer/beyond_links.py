@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from biqe.answer.answers import Row
 from biqe.answer.execute import UNLIKELY, least_listed
 from biqe.answer.result import KNOWN, PREDICTED, entity_term, is_blank
-from biqe.answer.terms import TermTable
+from biqe.answer.terms import TermRow, TermTable
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.exact.store import Cut, Solutions, Term, iri_of
 from biqe.graph.knowledge_graph import Graph
 from biqe.predict.config import AskConfig
 from biqe.predict.rows import join_notes
 from biqe.query.divide import Divided
+from biqe.query.patterns import listed
 from biqe.query.question import (
     ASK,
     COUNT,
@@ -30,15 +32,22 @@ from biqe.query.question import (
     SELECT,
     Among,
     Branch,
+    Entity,
+    Optional,
     Pattern,
     Question,
     Variable,
     variables,
 )
+from biqe.query.question import Term as PatternTerm
 
 if TYPE_CHECKING:
     from biqe.answer.answers import Answers, Link
 
+LIKELY = 0.5
+"""How probable the links of an OPTIONAL must be, so that it is filled in."""
+FILLED, FILLS = 100, 5
+"""Rows for which a model is asked what an OPTIONAL may be, and answers that are taken of each."""
 LISTED = 500
 """Predicted rows of links that the rest is checked for, where it restricts several of their entities together."""
 COUNTED = 1_000
@@ -56,7 +65,7 @@ class _Found:
 
     values: list[dict[str, str]] = field(default_factory=list)
     chances: list[float] = field(default_factory=list)
-    links: list[tuple[Link, ...]] = field(default_factory=list)
+    rows: list[Row | TermRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     model: str | None = None
     why: str = ""
@@ -69,6 +78,24 @@ class _Joined:
     terms: tuple[Term | None, ...]
     chance: float
     links: tuple[Link, ...]
+    source: Row | None = None
+    """The row of links that explains it."""
+    filled: tuple[int, ...] = ()
+    """Columns of OPTIONAL whose values are predicted."""
+    is_known: bool = False
+    """Whether all but what was filled in is stored."""
+
+    def filled_with(self, columns: Sequence[int], fill: _Joined) -> _Joined:
+        """This row with the values of another in some columns."""
+        terms = tuple(fill.terms[place] if place in columns else term for place, term in enumerate(self.terms))
+        return replace(
+            self,
+            terms=terms,
+            chance=self.chance * fill.chance,
+            links=self.links + fill.links,
+            source=self.source or fill.source,
+            filled=(*self.filled, *columns),
+        )
 
 
 @dataclass(frozen=True)
@@ -96,11 +123,14 @@ class BeyondLinks:
         if known is True:  # what the graph holds is true in every mode
             return TermTable(self.text, (), (), (), True, **about)
         found = [self._predicted(part) for part in self.parts]
+        rows: list[_Joined] = []
+        for part, each in zip(self.parts, found, strict=True):
+            own = list(self._joined(part, each))
+            rows += self._filled(part, each, own, known) if isinstance(known, Solutions) else own
         about |= {
             "model": next((each.model for each in found if each.model), None),
             "note": join_notes([note for each in found for note in each.notes]),
         }
-        rows = [row for part, each in zip(self.parts, found, strict=True) for row in self._joined(part, each)]
         if isinstance(known, bool):
             best = max(rows, key=lambda row: row.chance, default=None)
             chances, links = ((), ()) if best is None else ((best.chance,), (best.links,))
@@ -127,6 +157,7 @@ class BeyondLinks:
         wanted = set(self.question.targets)
         for each in (*part.rest, *part.checks):
             wanted |= set(Branch((each,)).variables if isinstance(each, Pattern) else variables(each))
+        wanted |= {variable for each in part.optional for variable in Branch(each.patterns).variables}
         targets = tuple(variable for variable in part.entities if variable in wanted or self.question.form == COUNT)
         filters = list(part.links.filters)
         for variable in part.entities:
@@ -161,7 +192,7 @@ class BeyondLinks:
                     fixed = {variable.name: name for variable, name in relations.items()}
                     found.values.append({**fixed, **{name: str(value) for name, value in row.values.items()}})
                     found.chances.append(row.probability)
-                    found.links.append(row.missing)
+                    found.rows.append(row)
         return found
 
     def _allowed(self, part: Divided, variable: Variable) -> frozenset[int] | None:
@@ -201,15 +232,85 @@ class BeyondLinks:
     def _joined(self, part: Divided, found: _Found) -> Iterator[_Joined]:
         """The predicted rows of one conjunction with all that the rest adds to them."""
         selected = self._selected(part)
-        if not (part.rest or part.checks):
+        if not (part.rest or part.checks or part.optional):
             for number, values in enumerate(found.values):
                 entities = tuple(entity_term(values[variable.name]) for variable in selected)
-                yield _Joined(entities, found.chances[number], found.links[number])
+                yield self._row(entities, found, number)
             return
         # A blank node has no name that a query could say.
         named = [number for number, values in enumerate(found.values) if not any(map(is_blank, values.values()))]
         for terms, place in self._ask_rest(part, selected, [found.values[number] for number in named]):
-            yield _Joined(terms, found.chances[named[place]], found.links[named[place]])
+            yield self._row(terms, found, named[place])
+
+    @staticmethod
+    def _row(terms: tuple[Term | None, ...], found: _Found, number: int) -> _Joined:
+        row = found.rows[number]
+        source = row if isinstance(row, Row) else None
+        return _Joined(terms, found.chances[number], row.missing, source)
+
+    # OPTIONAL
+
+    def _filled(self, part: Divided, found: _Found, rows: list[_Joined], known: Solutions) -> list[_Joined]:
+        """The predicted rows of one conjunction, with what is likely where the graph has nothing for an OPTIONAL; and
+        beside them known rows that can be filled so, which are predicted then."""
+        rows = sorted(rows, key=lambda row: -row.chance)
+        current = [*rows, *(_Joined(terms, 1.0, (), is_known=True) for terms in known.rows)]
+        for optional in part.predictable:
+            current = self._filled_by(optional, current, found)
+        return [row for row in current if row.filled or not row.is_known]
+
+    def _filled_by(self, optional: Optional, rows: list[_Joined], found: _Found) -> list[_Joined]:
+        targets = self.question.targets
+        left = [place for place, variable in enumerate(targets) if variable in optional.own]
+        shared = [variable for variable in Branch(optional.patterns).variables if variable not in optional.own]
+        if not left:
+            return rows
+        if not set(shared) <= set(targets):
+            found.notes.append(f"OPTIONAL is filled from the graph alone, unless {listed(shared)} is selected")
+            return rows
+        likely: dict[tuple[str, ...], list[_Joined]] = {}
+        after: list[_Joined] = []
+        for row in rows:
+            ends = tuple(term.value for variable in shared if (term := row.terms[targets.index(variable)]) is not None)
+            is_open = all(row.terms[place] is None for place in left) and not any(map(is_blank, ends))
+            if is_open and ends not in likely and len(likely) < FILLED:
+                likely[ends] = self._likely(optional, dict(zip(shared, ends, strict=True)), found)
+            after += [row.filled_with(left, fill) for fill in likely.get(ends, ())] if is_open else []
+            after += [row] if not (is_open and likely.get(ends)) else []
+        if len(likely) == FILLED:
+            found.notes.append(
+                f"OPTIONAL was filled by predictions in the first {FILLED} rows that lack it, in no other"
+            )
+        return after
+
+    def _likely(self, optional: Optional, given: Mapping[Variable, str], found: _Found) -> list[_Joined]:
+        """What an optional part is likely to be beside these entities."""
+
+        def end(term: PatternTerm) -> PatternTerm:
+            return Entity(given[term]) if isinstance(term, Variable) and term in given else term
+
+        patterns = tuple(
+            replace(each, subject=end(each.subject), object=end(each.object)) for each in optional.patterns
+        )
+        targets = tuple(variable for variable in self.question.targets if variable in optional.own)
+        config = replace(self.config, mode="predicted", top=FILLS, min_probability=LIKELY)
+        try:
+            answers = self.model(Question(SELECT, targets, (Branch(patterns),)), config)
+        except UnsupportedQuery as refusal:
+            found.notes.append(f"OPTIONAL is filled from the graph alone: {refusal.message}")
+            return []
+        found.model = found.model or answers.model
+        columns = self.question.targets
+        return [
+            _Joined(
+                tuple(entity_term(row[variable.name]) if variable in targets else None for variable in columns),
+                row.probability,
+                row.missing,
+                row,
+            )
+            for row in answers
+            if isinstance(row, Row)
+        ]
 
     def _selected(self, part: Divided) -> tuple[Variable, ...]:
         if self.question.form == ASK:
@@ -267,6 +368,8 @@ class BeyondLinks:
             complete=known.complete,
             chances=(1.0,) * len(kept) + tuple(row.chance for row in more),
             links=((),) * len(kept) + tuple(row.links for row in more),
+            sources=(None,) * len(kept) + tuple(row.source for row in more),
+            filled=((),) * len(kept) + tuple(row.filled for row in more),
             **about,
         )
 

@@ -25,6 +25,9 @@ from biqe.query.question import ASK
 def row_of(answers: Answers | TermTable, number: int) -> Row:
     """The row of this number, from 0; refused where there is none, or none that could be explained."""
     if not isinstance(answers, Answers):
+        source = answers[number].source if 0 <= number < len(answers) else None
+        if source is not None:  # the row of links that it was made from
+            return source
         raise UnsupportedQuery(
             "the rows of this query are values, not entities, so there is nothing behind them",
             hint="explain a row of SELECT over variables of triple patterns",

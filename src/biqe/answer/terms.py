@@ -1,6 +1,8 @@
-"""Rows of RDF terms: what the exact store answers to SPARQL beyond the subset, and what COUNT comes to.
+"""Rows of RDF terms: what the exact store answers to SPARQL beyond the subset, predicted rows with literals or with
+OPTIONAL, and what COUNT comes to.
 
-Such rows have no entities of their own, only values; so they have neither missing links nor an explanation.
+Such rows have values, not entities. A predicted one has missing links, and is explained by the row of links that it
+was made from.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from biqe.explain.words import probability, visible
 if TYPE_CHECKING:
     import pandas
 
-    from biqe.answer.answers import Distribution, Link
+    from biqe.answer.answers import Distribution, Link, Row
 
 
 class TermRow:
@@ -73,6 +75,22 @@ class TermRow:
     def missing(self) -> tuple[Link, ...]:
         """The links of a predicted row that the graph does not hold."""
         return self._table.links[self.number] if self._table.links else ()
+
+    @property
+    def against(self) -> tuple[Link, ...]:
+        """Links that would rule the row out by a NOT EXISTS or MINUS, each with the probability of its part."""
+        return () if self.source is None else self.source.against
+
+    @property
+    def filled(self) -> tuple[str, ...]:
+        """Variables of OPTIONAL whose values are predicted."""
+        columns = self._table.filled[self.number] if self._table.filled else ()
+        return tuple(self._table.variables[column] for column in columns)
+
+    @property
+    def source(self) -> Row | None:
+        """The row of links that a predicted row was made from."""
+        return self._table.sources[self.number] if self._table.sources else None
 
     def __getitem__(self, variable: str) -> str | int | float | None:
         return self.values[variable.removeprefix("?")]
@@ -130,6 +148,10 @@ class TermTable(AnswerRows[TermRow]):
     """How probable each row is; empty where all are known, or numbers. For ASK, of what is not known."""
     links: tuple[tuple[Link, ...], ...] = ()
     """The missing links of each row, likewise."""
+    sources: tuple[Row | None, ...] = ()
+    """The row of links that each was made from, likewise."""
+    filled: tuple[tuple[int, ...], ...] = ()
+    """Columns of each row that were left open by OPTIONAL and are predicted, likewise."""
     cut_status: bool = False
     """Whether rows with another status were cut off, so that the status is still told."""
 
@@ -188,7 +210,9 @@ class TermTable(AnswerRows[TermRow]):
         """The same with the first ``count`` rows."""
         if count is None or count >= len(self):
             return self
-        cut = {name: getattr(self, name)[:count] for name in ("terms", "statuses", "chances", "links")}
+        cut = {
+            name: getattr(self, name)[:count] for name in ("terms", "statuses", "chances", "links", "sources", "filled")
+        }
         return replace(self, **cut, complete=False, cut_status=self._has_status)
 
     @property
@@ -237,6 +261,16 @@ class TermTable(AnswerRows[TermRow]):
             ]
             for link in row.missing
         ]
+        for column in self.filled[row.number] if self.filled else ():
+            cells[column] += " (predicted)"
+        links += [
+            [
+                "against:",
+                probability(link.probability or 0.0, 2),
+                *map(short, (link.subject, link.relation, link.object)),
+            ]
+            for link in row.against
+        ]
         return TextRow(cells, row.status, probability(row.probability), links)
 
     def _said(self) -> str:
@@ -258,8 +292,16 @@ class TermTable(AnswerRows[TermRow]):
         if self.holds is not None:
             chance = {"probability": self.chances[0]} if self.chances else {}
             return {**head, "form": "ASK", "holds": self.holds, **chance}
-        rows = [{"values": row.values, "status": row.status, "probability": row.probability} for row in self]
+        rows = [self._row_dict(row) for row in self]
         return {**head, "variables": list(self.variables), "complete": self.complete, "rows": rows}
+
+    def _row_dict(self, row: TermRow) -> dict[str, Any]:
+        found: dict[str, Any] = {"values": row.values, "status": row.status, "probability": row.probability}
+        if row.missing:
+            found["missing"] = [link._asdict() for link in row.missing]
+        if row.against:
+            found["against"] = [link._asdict() for link in row.against]
+        return found | ({"filled": list(row.filled)} if row.filled else {})
 
     def to_pandas(self) -> pandas.DataFrame:
         """A DataFrame: a column for each variable, then status."""

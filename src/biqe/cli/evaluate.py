@@ -166,10 +166,10 @@ def evaluate(
     if "graph_fingerprint" in loaded.manifest:
         fingerprints["model_graph"] = loaded.manifest["graph_fingerprint"]
     if isinstance(asked.queries, TupleQuestions):
-        if splits is None or missing is None:
+        if splits is None:
             raise InvalidOption("the run's graph is gone, and these questions are asked on it")
         assert query_set is not None
-        found = _qar(loaded.model, asked, splits, missing, query_set, data, bootstrap, seed, fingerprints)
+        found = _qar(loaded.model, asked, splits, query_set, data, bootstrap, seed, fingerprints)
         if path is not None:
             found.save(path)
         if json:
@@ -226,22 +226,18 @@ def _qar(
     model: QueryModel,
     asked: EvaluationQueries,
     splits: Splits,
-    missing: MissingLinks,
     name: str,
     data: Path | None,
     bootstrap: int,
     seed: int,
     fingerprints: dict[str, str],
 ) -> QarReport:
-    """Protocol qar: a tuple a question. Where another split than valid is asked, the probabilities below which no tuple
-    is returned are chosen on a sample of the validation questions first."""
+    """Protocol qar: a tuple a question."""
     from biqe import benchmarks
     from biqe.benchmarks.anycq import TupleQuestions
     from biqe.cli._console import progress
     from biqe.evaluate import qar
     from biqe.evaluate.loop import fingerprint
-    from biqe.evaluate.missing_links import MissingLinks
-    from biqe.models._contract import use_graph
 
     def shown(advance: Any) -> Any:
         done = 0
@@ -253,29 +249,18 @@ def _qar(
 
         return show
 
-    model.eval()
-    qar.links_of(model)
-    thresholds, chosen_on = None, "of each half of the questions chosen on the other half"
-    if asked.notes["split"] != "valid":
-        questions = benchmarks.open(name, data=data, splits=splits).queries("valid")
-        assert isinstance(questions, TupleQuestions)
-        before = MissingLinks.of_split(splits, "valid").known
-        use_graph(model, before)
-        with progress("choosing thresholds on validation questions", 0) as advance:
-            thresholds = qar.thresholds_on(model, before, questions, seed, shown(advance))
-        use_graph(model, missing.known)
-        chosen_on = "chosen on validation questions"
     assert isinstance(asked.queries, TupleQuestions)
+    model.eval()
     with progress("searching", len(asked.queries)) as advance:
-        return qar.evaluate_qar(
+        return qar.evaluate_split(
             model,
             asked.queries,
-            missing,
-            thresholds,
+            benchmarks.open(name, data=data, splits=splits),
+            asked.notes["split"],
             bootstrap=bootstrap,
             seed=seed,
             progress=shown(advance),
-            notes={**asked.notes, "thresholds_from": chosen_on},
+            notes=asked.notes,
             fingerprints={"queries": fingerprint(asked.queries), **fingerprints},
         )
 

@@ -33,7 +33,13 @@ def reproduce(
     sample: Annotated[
         int | None, typer.Option(help="Rank so many queries of each shape, not all.", show_default=False)
     ] = None,
-    split: Annotated[str, typer.Option(help="test, or valid, whose queries also chose the models.")] = "test",
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="test, or valid, whose queries also chose the models. Default: test; valid for field.",
+            show_default=False,
+        ),
+    ] = None,
     device: Device = "cpu",
     data: Annotated[
         Path | None, typer.Option(help="Folder of benchmark files; else BIQE_DATA.", show_default=False)
@@ -54,7 +60,7 @@ def reproduce(
         biqe reproduce q2b-nell995 --only cqd --sample 1000
 
     Tables: q2b-fb15k237, q2b-nell995, cq-fb15k237, paths-fb15k237, cq-wn18rr, paths-wn18rr, bio, positions,
-    no-future, attention, statistics.
+    no-future, attention, statistics, field.
 
     Slow models need hours to rank large sets; --sample ranks some queries of each shape, and the table says so.
 
@@ -65,7 +71,8 @@ def reproduce(
     from biqe.reproduce import recipe as recipes
 
     chosen = recipes.load(table)
-    listed = jobs.expand(chosen, seeds=seeds, only=only, quick=quick, split=split, minutes=minutes, sample=sample)
+    asked = split or chosen.split
+    listed = jobs.expand(chosen, seeds=seeds, only=only, quick=quick, split=asked, minutes=minutes, sample=sample)
     if dry_run:
         _show_plan(listed, results, as_json=json)
         return
@@ -90,7 +97,7 @@ def reproduce(
             "--only": (only, None),
             "--minutes": (minutes, None),
             "--sample": (sample, None),
-            "--split": (split, "test"),
+            "--split": (split, None),
             "--device": (device, "cpu"),
             "--data": (data, None),
             "--work": (work, WORK),

@@ -11,7 +11,7 @@ A wrong tuple for a question that has answers costs recall and no precision. ``s
 precision. Easy questions have an answer in the graph that is given, hard ones do not; ``hard F1`` leaves the easy ones
 out.
 
-The tuple is a stored answer where the exact engine finds one in its time, else the most probable one that the search
+The tuple is a stored answer where the exact engine finds one, else the most probable one that the search
 over links finds; below a probability that is kept back. That threshold
 is chosen on validation questions, one for each number of free variables: on one half of them for the other half where
 these are evaluated themselves. Beside it stands the exact engine alone, which returns a stored answer or nothing.
@@ -21,10 +21,8 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
-import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,22 +38,21 @@ from biqe.evaluate.missing_links import MANY, UNKNOWN, MissingLinks
 from biqe.evaluate.report import FORMAT, VERSION
 from biqe.evaluate.scoring import Progress
 from biqe.evaluate.text_table import aligned, wrapped
-from biqe.exact.answers import tuples
+from biqe.exact.first_match import first_match
 from biqe.graph.knowledge_graph import Graph
 from biqe.links.guided import best_assignments
+from biqe.models._contract import use_graph
+from biqe.models.cqd import CQD
 from biqe.models.store import write_whole
 from biqe.query.bound import BoundQuery, QuerySet
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
+    from biqe.benchmarks import OpenBenchmark
     from biqe.links.probability import LinkProbability
     from biqe.models._contract import QueryModel
 
 WIDTH = 16
 """Partial assignments that the search keeps."""
-EXACT_SECONDS = 10.0
-"""Time that the exact engine has for one question."""
 THRESHOLD_QUESTIONS = 150
 """Validation questions of each number of free variables by which thresholds are chosen for another split."""
 NEVER = 2.0
@@ -171,11 +168,7 @@ def evaluate_qar(
     given = (found.probabilities > 0) & (found.probabilities >= limits)
     ours = np.stack([given, given & found.right])
     groups: dict[str, Any] = {}
-    names = [*questions.sets, "all"]
-    for number, name in enumerate(names):
-        members = np.flatnonzero(questions.set_of == number) if name != "all" else np.arange(len(questions))
-        if len(members) == 0:
-            continue
+    for name, members in _groups(questions):
         kinds = questions.kinds[members]
         groups[name] = {
             "questions": len(members),
@@ -196,7 +189,48 @@ def evaluate_qar(
     )
 
 
+def evaluate_split(
+    model: QueryModel,
+    questions: TupleQuestions,
+    benchmark: OpenBenchmark,
+    split: str,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> QarReport:
+    """How good ``model`` is on some questions of a benchmark's split. Where that is not the validation split, the
+    probabilities below which no tuple is returned are chosen on a sample of the validation questions first."""
+    finder_of(model, benchmark.splits["train"])  # refused before anything is searched
+    missing, thresholds = MissingLinks.of_split(benchmark.splits, split), None
+    chosen_on = "of each half of the questions chosen on the other half"
+    if split != "valid":
+        before = MissingLinks.of_split(benchmark.splits, "valid").known
+        choosing = benchmark.queries("valid")
+        assert isinstance(choosing, TupleQuestions)
+        use_graph(model, before)
+        thresholds = thresholds_on(model, before, choosing, seed)
+        chosen_on = "chosen on validation questions"
+    use_graph(model, missing.known)
+    notes = {**options.pop("notes", {}), "thresholds_from": chosen_on}
+    return evaluate_qar(model, questions, missing, thresholds, seed=seed, progress=progress, notes=notes, **options)
+
+
+def _groups(questions: TupleQuestions) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """The questions of each file, and all of them."""
+    for number, name in enumerate(questions.sets):
+        if (members := np.flatnonzero(questions.set_of == number)).size:
+            yield name, members
+    yield "all", np.arange(len(questions))
+
+
 # Figures
+
+
+def exact_figures(graph: Graph, questions: TupleQuestions) -> dict[str, dict[str, float]]:
+    """FIGURES of the exact engine alone, by group of questions."""
+    found = exact_alone(graph, questions)
+    return {name: figures(questions.kinds[members], *found[:, members]) for name, members in _groups(questions)}
 
 
 def figures(kinds: NDArray[np.str_], given: NDArray[np.bool_], right: NDArray[np.bool_]) -> dict[str, float]:
@@ -207,7 +241,7 @@ def figures(kinds: NDArray[np.str_], given: NDArray[np.bool_], right: NDArray[np
         return some / of if of else 0.0
 
     def f1(precision: float, recall: float) -> float:
-        return share(2 * precision * recall, precision + recall)  # type: ignore[arg-type]
+        return float(share(2 * precision * recall, precision + recall))  # type: ignore[arg-type]
 
     false = int((given & none).sum())
     precision, recall = share(right.sum(), right.sum() + false), share(right.sum(), (easy | hard).sum())
@@ -303,15 +337,31 @@ def thresholds_on(
 # Answers
 
 
-def links_of(model: QueryModel) -> LinkProbability:
-    """The calibrated probabilities of links that ``model`` has."""
-    links = getattr(model, "link_probability", None)
-    if links is None:
-        raise UnsupportedQuery(
-            f"protocol qar returns tuples by calibrated probabilities of links, and this {model.name} has none",
-            hint="evaluate a run of the default model: biqe train GRAPH --out RUN",
-        )
-    return links  # type: ignore[no-any-return]
+Tuple = tuple[NDArray[np.int32] | None, float]
+"""The best tuple of a question, or None; and its probability, or what a model has in its place."""
+
+
+def finder_of(model: QueryModel, graph: Graph) -> tuple[Callable[[BoundQuery], Tuple], bool]:
+    """How ``model`` finds the best tuple of a question, and whether a stored answer goes before it. A model with
+    calibrated probabilities of links searches by these; cqd has its own beam, as published, for which no link is
+    certain."""
+    links: LinkProbability | None = getattr(model, "link_probability", None)
+    if links is not None:
+        return lambda query: best_tuple(query, graph, links), True
+    if isinstance(model, CQD):
+        return lambda query: _truest_tuple(query, model), False
+    raise UnsupportedQuery(
+        f"protocol qar returns tuples by probabilities of links, and this {model.name} has none",
+        hint="evaluate a run of the default model: biqe train GRAPH --out RUN",
+    )
+
+
+def _truest_tuple(query: BoundQuery, model: CQD) -> Tuple:
+    (found,) = model.tuples(QuerySet.of([query]), 1)
+    if len(found.scores) == 0:
+        return None, 0.0
+    # A product of thirty links may be smaller than any number; it is nevertheless found.
+    return found.rows[0], max(math.exp(min(float(found.scores[0]), 0.0)), np.finfo(np.float64).tiny)
 
 
 def searched(
@@ -321,20 +371,20 @@ def searched(
     exact: NDArray[np.bool_],
     progress: Progress | None = None,
 ) -> Found:
-    """A stored answer of each question, where ``exact_alone``, which gives ``exact``, has found one; else the most
-    probable tuple."""
-    links = links_of(model)
+    """A stored answer of each question, where ``exact_alone``, which gives ``exact``, has found one and the model takes
+    stored links for certain; else the most probable tuple."""
+    find, stored_first = finder_of(model, graph)
     right: list[bool] = []
     chances: list[float] = []
     seconds: list[float] = []
     for number, (query, answers) in enumerate(zip(questions.queries, questions.answers, strict=True), start=1):
         start = time.perf_counter()
-        if exact[0, number - 1]:
+        if stored_first and exact[0, number - 1]:
             right.append(bool(exact[1, number - 1]))
             chances.append(1.0)
         else:
             with torch.no_grad():
-                best, chance = best_tuple(query, graph, links)
+                best, chance = find(query)
             right.append(best is not None and bool((answers == best).all(axis=1).any()))
             chances.append(chance)
         seconds.append(time.perf_counter() - start)
@@ -355,44 +405,14 @@ def best_tuple(query: BoundQuery, graph: Graph, links: LinkProbability) -> tuple
     return nodes[list(query.targets)], float(np.exp(links.of(subjects, relations, objects).sum()))
 
 
-def exact_alone(graph: Graph, questions: TupleQuestions, seconds: float = EXACT_SECONDS) -> NDArray[np.bool_]:
-    """(2, N) whether the graph holds an answer, and whether it is right. A question that takes longer than ``seconds``
-    counts as unanswered: the engine works in a process of its own, which can be ended."""
+def exact_alone(graph: Graph, questions: TupleQuestions) -> NDArray[np.bool_]:
+    """(2, N) whether the graph holds an answer, and whether it is right."""
     found = np.zeros((2, len(questions)), bool)
-    tuples(graph, questions.queries[0], limit=1)  # what is built on first use is shared with the children
-    first = 0
-    while first < len(questions):
-        receiver, sender = multiprocessing.Pipe(duplex=False)
-        child = os.fork()
-        if child == 0:
-            _answer(graph, questions.queries, first, sender)
-        sender.close()
-        try:
-            while first < len(questions) and receiver.poll(seconds):
-                row = receiver.recv()
-                if row is not None:
-                    found[:, first] = True, bool((questions.answers[first] == row).all(axis=1).any())
-                first += 1
-        except EOFError:
-            pass
-        finally:
-            os.kill(child, 9)
-            os.waitpid(child, 0)
-            receiver.close()
-        first += 1  # the one that took too long
+    for number, (query, answers) in enumerate(zip(questions.queries, questions.answers, strict=True)):
+        nodes = first_match(graph, query)
+        if nodes is not None:
+            found[:, number] = True, bool((answers == nodes[list(query.targets)]).all(axis=1).any())
     return found
-
-
-def _answer(graph: Graph, queries: QuerySet, first: int, sender: Connection) -> None:
-    """In a child: the first row of each query from ``first`` on, or None."""
-    status = 1
-    try:
-        for number in range(first, len(queries)):
-            rows = tuples(graph, queries[number], limit=1)
-            sender.send(rows[0] if len(rows) else None)
-        status = 0
-    finally:
-        os._exit(status)
 
 
 # Strata

@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from biqe.query.question import Absent, Branch, Condition, Expression, Literal, Pattern, Question, Variable, variables
+from biqe.query.question import (
+    Absent,
+    Branch,
+    Condition,
+    Expression,
+    Literal,
+    Optional,
+    Pattern,
+    Question,
+    Variable,
+    variables,
+)
 from biqe.query.subset import OUTSIDE
 
 
@@ -22,6 +33,10 @@ class Divided:
     """Patterns with literals."""
     checks: tuple[Condition, ...]
     """Conditions on the whole."""
+    optional: tuple[Optional, ...] = ()
+    """What the graph or a prediction may add."""
+    predictable: tuple[Optional, ...] = ()
+    """Those of them that are links."""
 
     @property
     def relations(self) -> tuple[Variable, ...]:
@@ -37,12 +52,13 @@ class Divided:
     @property
     def is_plain(self) -> bool:
         """Whether it is nothing but links."""
-        return not (self.rest or self.checks or self.relations)
+        return not (self.rest or self.checks or self.relations or self.optional)
 
     @property
     def text(self) -> str:
         """The rest as SPARQL."""
-        return " ".join([*(f"{pattern} ." for pattern in self.rest), *(f"FILTER({check})" for check in self.checks)])
+        checks = (f"FILTER({check})" for check in self.checks)
+        return " ".join([*(f"{pattern} ." for pattern in self.rest), *map(str, self.optional), *checks])
 
     def restricting(self, variable: Variable) -> str | None:
         """SPARQL of what the rest alone says of an entity; None where it says nothing."""
@@ -83,4 +99,9 @@ def _divided(branch: Branch, of_literals: Callable[[str], bool]) -> Divided:
             isinstance(condition, Absent) and any(is_rest(pattern) for pattern in condition.patterns)
         )
         (judged if is_of_entities and not is_stored else checks).append(condition)
-    return Divided(Branch(links, tuple(judged)), rest, tuple(checks))
+    predictable = tuple(
+        each
+        for each in branch.optional
+        if not any(is_rest(pattern) or isinstance(pattern.relation, Variable) for pattern in each.patterns)
+    )
+    return Divided(Branch(links, tuple(judged)), rest, tuple(checks), branch.optional, predictable)

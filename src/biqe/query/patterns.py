@@ -19,6 +19,7 @@ from biqe.query.question import (
     Condition,
     Entity,
     Literal,
+    Optional,
     Pattern,
     Query,
     Term,
@@ -66,7 +67,10 @@ class Patterns:
     # [17] WhereClause ::= 'WHERE'? GroupGraphPattern
     def where(self) -> list[Branch]:
         self.words.accept("WHERE")
-        return self._group(TOP)
+        branches = self._group(TOP)
+        for branch in branches:
+            self._check_optional(branch)
+        return branches
 
     # [28] ValuesClause ::= ( 'VALUES' DataBlock )?
     def with_values(self, branches: list[Branch]) -> list[Branch]:
@@ -74,7 +78,8 @@ class Patterns:
 
     def own(self, branch: Branch) -> tuple[Variable, ...]:
         """The variables that a user can select: not blank nodes, and not the inner nodes of paths."""
-        return tuple(variable for variable in branch.variables if variable.name in self._taken)
+        there = (*branch.variables, *(variable for each in branch.optional for variable in each.own))
+        return tuple(variable for variable in there if variable.name in self._taken)
 
     # [53] GroupGraphPattern ::= '{' GroupGraphPatternSub '}'
     # [54] GroupGraphPatternSub ::= TriplesBlock? ( GraphPatternNotTriples '.'? TriplesBlock? )*
@@ -98,13 +103,15 @@ class Patterns:
             elif words.sees("MINUS"):
                 # What is taken away is what the patterns before it have in common with it.
                 absent.append((words.word, self._minus(), {v for branch in found for v in branch.variables}))
+            elif words.sees("OPTIONAL") and self._wide:
+                found = self._with_optional(found)
             elif words.sees("VALUES"):
                 filters += self._values()
             else:
                 # [55] TriplesBlock ::= TriplesSameSubjectPath ( '.' TriplesBlock? )?
                 block = Branch(tuple(self._statement()))
                 found = [branch + block for branch in found]
-                if not words.sees(".", "}", "{", "FILTER", "VALUES", "MINUS"):
+                if not words.sees(".", "}", "{", "FILTER", "VALUES", "MINUS", "OPTIONAL"):
                     raise words.unexpected(GROUP)
             words.accept(".")
         for word, patterns, before in absent:
@@ -131,10 +138,35 @@ class Patterns:
         self.words.take()
         return self._plain_group("MINUS")
 
+    # [57] OptionalGraphPattern ::= 'OPTIONAL' GroupGraphPattern
+    def _with_optional(self, branches: list[Branch]) -> list[Branch]:
+        word = self.words.take()
+        patterns = self._plain_group("OPTIONAL")
+        there = Query((), patterns).variables
+        found = []
+        for branch in branches:
+            own = tuple(variable for variable in there if variable not in branch.variables)
+            if len(own) == len(there):
+                message = f"OPTIONAL without a variable of the patterns before it is {OUTSIDE}"
+                raise self.words.error(word, message, "write it behind the patterns that it adds to")
+            found.append(branch + Branch(optional=(Optional(patterns, own),)))
+        return found
+
+    def _check_optional(self, branch: Branch) -> None:
+        """What OPTIONAL leaves open must be used nowhere else, so that its order among the patterns does not matter."""
+        for each in branch.optional:
+            others = [other.own for other in branch.optional if other is not each]
+            absent = [Query((), c.patterns).variables for c in branch.filters if isinstance(c, Absent)]
+            judged = [variables(condition) for condition in branch.filters]
+            used = {*branch.variables, *(v for some in (*others, *absent, *judged) for v in some)}
+            if twice := [variable for variable in each.own if variable in used]:
+                message = f"{twice[0]} of OPTIONAL is used outside of it, which is {OUTSIDE}"
+                raise self.words.error("OPTIONAL", message, "give it a name of its own, or use --mode known")
+
     def _plain_group(self, what: str) -> tuple[Pattern, ...]:
         word = self.words.word
         branches = self._group()
-        if len(branches) != 1 or branches[0].filters or not branches[0].patterns:
+        if len(branches) != 1 or branches[0].filters or branches[0].optional or not branches[0].patterns:
             message = f"{what} with anything but triple patterns is {OUTSIDE}"
             raise self.words.error(word, message, f"write one {what} for each part, with triple patterns alone")
         return branches[0].patterns
@@ -171,6 +203,9 @@ class Patterns:
             for variable in (variable for condition in filters for variable in variables(condition)):
                 if variable in bound:
                     continue
+                if any(variable in each.own for each in branch.optional):
+                    message = f"a FILTER on {variable}, which OPTIONAL leaves open, is {OUTSIDE}"
+                    raise self.words.error(self.conditions.places[variable], message, "use --mode known")
                 if variable == PROBABILITY:
                     message = "?probability is no part of a pattern, so FILTER cannot see it"
                     raise self.words.error(variable.name, message, "use --min-probability (min_probability= in Python)")

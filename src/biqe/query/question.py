@@ -327,11 +327,23 @@ def variables(condition: Condition) -> tuple[Variable, ...]:
 
 
 @dataclass(frozen=True)
+class Optional:
+    """Patterns that a row need not fulfil: OPTIONAL. Their own variables stand nowhere else in the query."""
+
+    patterns: tuple[Pattern, ...]
+    own: tuple[Variable, ...]
+
+    def __str__(self) -> str:
+        return f"OPTIONAL {{ {' . '.join(map(str, self.patterns))} }}"
+
+
+@dataclass(frozen=True)
 class Branch:
-    """One conjunction: patterns, and conditions on their variables."""
+    """One conjunction: patterns, conditions on their variables, and what may be there beside."""
 
     patterns: tuple[Pattern, ...] = ()
     filters: tuple[Condition, ...] = ()
+    optional: tuple[Optional, ...] = ()
 
     @property
     def variables(self) -> tuple[Variable, ...]:
@@ -339,11 +351,11 @@ class Branch:
         return Query((), self.patterns).variables
 
     def __add__(self, other: Branch) -> Branch:
-        return Branch(self.patterns + other.patterns, self.filters + other.filters)
+        return Branch(self.patterns + other.patterns, self.filters + other.filters, self.optional + other.optional)
 
     def __str__(self) -> str:
         filters = [f"FILTER({condition})" for condition in self.filters]
-        return " ".join([" . ".join(map(str, self.patterns)), *filters])
+        return " ".join([" . ".join(map(str, self.patterns)), *map(str, self.optional), *filters])
 
 
 @dataclass(frozen=True)
@@ -376,7 +388,7 @@ class Question:
     def conjunctive(self) -> Query | None:
         """The plain conjunctive query that this question is; None where it is more than that."""
         branch, *more = self.branches
-        if self.form != SELECT or more or branch.filters or self.order or self.offset:
+        if self.form != SELECT or more or branch.filters or branch.optional or self.order or self.offset:
             return None
         return Query(self.targets, branch.patterns, self.limit)
 

@@ -9,6 +9,7 @@ the subset.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from biqe.errors import SparqlSyntax
@@ -104,7 +105,8 @@ class _Parser:
             if words.word.kind != "end":
                 raise words.unexpected(TOP)
             self._refuse_empty(branches)
-            return Question(ASK, (), tuple(dict.fromkeys(branches)))
+            # What is optional decides nothing here.
+            return Question(ASK, (), tuple(dict.fromkeys(replace(branch, optional=()) for branch in branches)))
         # [7] SelectQuery ::= SelectClause WhereClause SolutionModifier
         words.expect("SELECT", TOP)
         words.accept("DISTINCT")
@@ -122,6 +124,10 @@ class _Parser:
         if not all(own):
             message = "the query has no variable, so there is nothing to find"
             raise words.error("{", message, "replace a name by ?x, or ASK whether it holds")
+        if counts and any(branch.optional for branch in branches):
+            raise words.error(
+                "OPTIONAL", f"COUNT over OPTIONAL is {OUTSIDE}", "leave OPTIONAL out, or use --mode known"
+            )
         if counts:
             if values is not None:
                 # SPARQL joins it to the row with the number, so that it restricts nothing that is counted.

@@ -10,9 +10,8 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from biqe.errors import InvalidOption
-from biqe.reproduce.recipe import Recipe, Table, room_for_start
+from biqe.reproduce.recipe import SPLITS, Recipe, Table, room_for_start
 
-SPLITS = ("valid", "test")
 MOST_SEEDS = 100
 
 
@@ -64,6 +63,11 @@ class Job:
                 settings.pop("minutes", None)  # a run has one length
                 settings.pop("epochs", None)
             settings |= {key: value for key, value in changes.items() if value is not None}
+        if self.recipe.model is not None and self.recipe.start_from is None and settings.get("minutes") is not None:
+            from biqe.training import links_first
+
+            if links_first.starts_from_links(self.recipe.model):  # as ``biqe train`` does
+                settings.setdefault("links_minutes", links_first.default_minutes(settings["minutes"]))
         return settings
 
     @cached_property
@@ -160,8 +164,15 @@ def expand(
         raise InvalidOption(f"sample must be at least 1. Got {sample}")
     recipes = table.recipes if only is None else (table.recipe(only),)
     return [
-        Job(recipe, seed, quick, *((split, minutes, sample) if recipe.model is not None else ()))
+        Job(recipe, seed, quick, **_choices(recipe, split, minutes, sample))
         for seed in range(seeds)
         for recipe in recipes
         if seed == 0 or recipe.model is not None
     ]
+
+
+def _choices(recipe: Recipe, split: str, minutes: float | None, sample: int | None) -> dict[str, Any]:
+    """Those of the user's choices that the recipe's job knows."""
+    if recipe.job == "statistics":  # counts every split whole
+        return {}
+    return {"split": split, "most": sample} | ({} if recipe.model is None else {"minutes": minutes})

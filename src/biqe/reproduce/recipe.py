@@ -21,8 +21,11 @@ FOLDER = Path(__file__).parent / "recipes"
 TABLE_FILE = "table.toml"
 FORMATS = ("share", "percent", "number", "count")
 """How a column prints: 0.246; 91.00 (ours are stored as shares); 1.86; 48,865."""
-JOBS = ("rank", "one-at-a-time", "attention", "statistics")
-"""What is done for a recipe; all but ``statistics`` train a model first. See work.py."""
+JOBS = ("rank", "one-at-a-time", "attention", "exact", "statistics")
+"""What is done for a recipe; see work.py."""
+UNTRAINED = ("exact", "statistics")
+"""Those for which no model is trained."""
+SPLITS = ("valid", "test")
 
 Figures = Mapping[str, Mapping[str, float]]
 """Group of queries or targets, then metric, then value."""
@@ -94,6 +97,8 @@ class Recipe:
     """Run only where the benchmark's files are at hand."""
     start_from: Recipe | None = None
     """The link predictor whose embeddings the model begins with; it is trained first, with the same seed."""
+    headline: tuple[str, str] | None = None
+    """Group and metric of the figure that stands for it in overviews, where that is not the table's."""
     note: str = ""
     departs: str = ""
     """What is not as in the paper that the model comes from; '' where everything is."""
@@ -132,6 +137,8 @@ class Table:
     rows: tuple[Row, ...] = ()
     notes: tuple[str, ...] = ()
     recipes: tuple[Recipe, ...] = ()
+    split: str = "test"
+    """Whose questions are asked unless the user says otherwise."""
 
     def recipe(self, name: str) -> Recipe:
         """The recipe called ``name``."""
@@ -181,13 +188,14 @@ def load(name: str, folder: Path | None = None) -> Table:
     columns = tuple(_column(path, item) for item in data["columns"])
     for item in data.get("rows", []):
         _check(path, "rows", item, {"group": str, "label": str}, required=("group", "label"))
-    _check(path, "headline", data["headline"], {"group": str, "metric": str}, required=("group", "metric"))
-    headline = data["headline"]["group"], data["headline"]["metric"]
+    headline = _headline(path, data["headline"])
     # A leading underscore marks a recipe that others start from and that has no row in the table.
     files = {recipe.stem for recipe in path.parent.glob("[!_]*.toml")} - {path.stem}
     if files != set(data["recipes"]):
         odd = ", ".join(sorted(files ^ set(data["recipes"])))
         raise UnreadableFile(f"{path}: 'recipes' must list the recipe files beside it. They differ in {odd}")
+    if data.get("split", SPLITS[0]) not in SPLITS:
+        raise UnreadableFile(f"{path}: 'split' must be one of {', '.join(SPLITS)}. Got {data['split']!r}")
     shared = _changes(path, data.get("quick", {}))
     table = Table(
         name=name,
@@ -197,19 +205,22 @@ def load(name: str, folder: Path | None = None) -> Table:
         rows=tuple(Row(**item) for item in data.get("rows", [])),
         notes=tuple(data.get("notes", ())),
         recipes=tuple(_recipe(folder / name / f"{recipe}.toml", name, shared) for recipe in data["recipes"]),
+        split=data.get("split", Table.split),
     )
     if not any(c.metric == headline[1] and c.group in (None, headline[0]) for c in columns):
         raise UnreadableFile(f"{path}: 'headline' names no column of the table")
     return table
 
 
-_TABLE: dict[str, type] = {"title": str, "order": int} | dict.fromkeys(("columns", "rows", "notes", "recipes"), list)
+_TABLE: dict[str, type] = {"title": str, "order": int, "split": str} | dict.fromkeys(
+    ("columns", "rows", "notes", "recipes"), list
+)
 _TABLE |= dict.fromkeys(("headline", "quick"), dict)
 _COLUMN = dict.fromkeys(("metric", "label", "group", "format"), str)
 _RECIPE: dict[str, type] = dict.fromkeys(("like", "label", "benchmark", "job", "model", "preset", "start_from"), str)
 _RECIPE |= {"note": str, "departs": str}
 _RECIPE |= dict.fromkeys(("model_config", "train", "solving", "published", "quick"), dict)
-_RECIPE |= {"filters": list, "optional": bool}
+_RECIPE |= {"filters": list, "optional": bool, "headline": dict}
 _PUBLISHED = dict.fromkeys(("source", "split", "taken_from", "benchmark"), str) | {"figures": dict}
 _CHANGES = {"model_config": dict, "train": dict, "sample": int}
 # Keys that each part of a file may have, and the type of their values.
@@ -249,8 +260,8 @@ def _recipe(path: Path, table: str, shared: Changes) -> Recipe:
     if job not in JOBS:
         raise UnreadableFile(f"{path}: 'job' must be one of {', '.join(JOBS)}. Got {job!r}", hint=_nearest(job, JOBS))
     model, train = data.get("model"), data.get("train", {})
-    if (model is None) != (job == "statistics"):
-        raise UnreadableFile(f"{path}: a recipe names its 'model', unless its job is statistics")
+    if (model is None) != (job in UNTRAINED):
+        raise UnreadableFile(f"{path}: a recipe names its 'model', unless its job is one of {', '.join(UNTRAINED)}")
     quick = _changes(path, data.get("quick", {}))
     _check_train(path, "train", train)
     if model is not None and not budget(train):
@@ -274,6 +285,7 @@ def _recipe(path: Path, table: str, shared: Changes) -> Recipe:
         filters=tuple(data.get("filters") or ("complete",)),
         optional=data.get("optional", False),
         start_from=_start(beside, table, shared, data["start_from"]) if "start_from" in data else None,
+        headline=_headline(path, data["headline"]) if "headline" in data else None,
         note=data.get("note", ""),
         departs=data.get("departs", ""),
         published=_published(path, data["published"]) if "published" in data else None,
@@ -309,6 +321,11 @@ def _changes(path: Path, data: Mapping[str, Any]) -> Changes:
     _check(path, "quick", data, _CHANGES)
     _check_train(path, "quick.train", data.get("train", {}))
     return Changes(**data)
+
+
+def _headline(path: Path, data: Any) -> tuple[str, str]:
+    _check(path, "headline", data, {"group": str, "metric": str}, required=("group", "metric"))
+    return data["group"], data["metric"]
 
 
 def _column(path: Path, data: Any) -> Column:

@@ -68,7 +68,8 @@ class Average:
     @property
     def how(self) -> str:
         """Split, seeds, minutes in all, memory, and what is not as the recipe has it today, in words."""
-        parts = [f"{self.settings['split']} split"] if self.settings.get("split") and self.budget else []
+        counts_all = self.settings.get("job") == "statistics"
+        parts = [f"{self.settings['split']} split"] if self.settings.get("split") and not counts_all else []
         parts += [f"{len(self.seeds)} seed{'s' if len(self.seeds) != 1 else ''}"]
         if self.budget:
             parts += [f"{minutes(self.seconds)} in all"]
@@ -338,12 +339,13 @@ class Headline:
 
 def headline(results: RecipeResults, table: Table) -> Headline:
     """The recipe's headline figure, ours and published."""
-    (group, metric), kind = table.headline, table.headline_column.format
+    (group, metric), kind = results.recipe.headline or table.headline, table.headline_column.format
     best, published = results.best, results.recipe.published
     ours = theirs = ""
     if best is not None and best.seeds:
         spread = format_value(best.deviation.get(group, {}).get(metric), kind)
         ours = (format_value(best.mean.get(group, {}).get(metric), kind) or "-") + (f" ± {spread}" if spread else "")
+        ours += f" {metric.upper()}" if results.recipe.headline else ""
     if published is not None:
         theirs = format_value(published.figures.get(group, {}).get(metric), kind, published=True)
     return Headline(ours, theirs)

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from biqe import benchmarks
+from biqe.benchmarks.anycq import TupleQuestions
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import InvalidOption
 from biqe.evaluate import pictures
 from biqe.evaluate.attention import attention_shares, query_attention
 from biqe.evaluate.attention_picture import heat_map
 from biqe.evaluate.loop import evaluate, evaluate_together, fingerprint
+from biqe.evaluate.missing_links import MissingLinks
 from biqe.evaluate.one_at_a_time import OneAtATime, one_at_a_time
 from biqe.evaluate.protocols import Cq, protocol_named
+from biqe.evaluate.qar import QarReport, evaluate_split, exact_figures
 from biqe.evaluate.scoring import Progress, sample
 from biqe.evaluate.timing import time_per_query
 from biqe.graph import folder as graph_folder
@@ -33,6 +36,7 @@ from biqe.query.bound import BoundQuery, QuerySet
 from biqe.reproduce.job import Job
 from biqe.reproduce.result import figures_of
 from biqe.training import checkpoint, session
+from biqe.training.adapt import adapted
 from biqe.training.loop import Listener
 from biqe.training.run import Run
 
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
     from biqe.benchmarks import OpenBenchmark
     from biqe.evaluate.report import Report
 
+NOTHING_TO_LEARN = ("betae", "qar")
+"""Protocols whose benchmarks have no training queries here."""
 TRAINING_SAMPLE = 1000
 """Training queries that are ranked to see how much is memorised."""
 TIMED, TIMED_BATCH = 200, 100
@@ -85,8 +91,8 @@ def work(job: Job, desk: Desk) -> Outcome:
             "vocabulary": opened.splits.vocabulary.fingerprint,
         }
     )
-    if job.recipe.job == "statistics":
-        _statistics(job, opened, outcome)
+    if job.recipe.job in UNTRAINED:
+        UNTRAINED[job.recipe.job](job, opened, outcome)
         return outcome
     opened.queries(job.split)  # refused before an hour of training, not after it, where there are none
     trained = train(job, desk)
@@ -109,9 +115,13 @@ def work(job: Job, desk: Desk) -> Outcome:
 def _rank(job: Job, opened: OpenBenchmark, trained: Trained, outcome: Outcome, progress: Progress) -> None:
     """Rank the split's queries by the benchmark's own protocol."""
     model, asked = trained.loaded.model, opened.queries(job.split)
+    if isinstance(asked, TupleQuestions):
+        _add_tuples(evaluate_split(model, _asked(job, opened), opened, job.split, progress=progress), outcome)
+        return
     if isinstance(asked, ShapedQueries):
-        questions = asked if job.sample is None else sample(asked, job.sample)
-        protocol = protocol_named(opened.protocol, candidates=opened.candidates)
+        questions = _asked(job, opened)
+        missing = MissingLinks.of_split(opened.splits, job.split) if opened.protocol == "betae" else None
+        protocol = protocol_named(opened.protocol, candidates=opened.candidates, missing=missing)
         outcome.add(opened.protocol, evaluate(model, questions, protocol, progress=progress))
         _time(job, sample(questions, TIMED_BATCH), model, outcome, "all")
         return
@@ -165,6 +175,24 @@ def _most_targets(queries: QuerySet) -> BoundQuery:
     return max((queries[row] for row in few), key=lambda query: len(query.targets))
 
 
+def _add_tuples(report: QarReport, outcome: Outcome) -> None:
+    """Take over the figures of protocol qar."""
+    for name, group in report.groups.items():
+        outcome.figures[name] = dict(group["ours"])
+    outcome.figures["all"]["ms_per_query"] = 1000 * report.median_seconds
+    outcome.reports["qar"] = report.to_json()
+    outcome.fingerprints = {**report.fingerprints, **outcome.fingerprints}
+
+
+def _exact(job: Job, opened: OpenBenchmark, outcome: Outcome) -> None:
+    """What the graph that is given answers by itself, without a prediction."""
+    asked = _asked(job, opened)
+    if not isinstance(asked, TupleQuestions):
+        raise InvalidOption(f"job exact returns tuples; {opened.name} ranks answers that the graph does not hold")
+    outcome.figures = exact_figures(_known(opened, job.split), asked)
+    outcome.fingerprints["queries"] = fingerprint(asked)
+
+
 def _statistics(job: Job, opened: OpenBenchmark, outcome: Outcome) -> None:
     """Count the mined queries of every split."""
     found = {"train": opened.train_queries(), "valid": opened.queries("valid"), "test": opened.queries("test")}
@@ -187,17 +215,23 @@ WORK: dict[str, Callable[[Job, OpenBenchmark, Trained, Outcome, Progress], None]
     "one-at-a-time": _one_at_a_time,
     "attention": _attention,
 }
+UNTRAINED: dict[str, Callable[[Job, OpenBenchmark, Outcome], None]] = {"exact": _exact, "statistics": _statistics}
 """By the recipe's ``job``."""
 
 
+def _asked(job: Job, opened: OpenBenchmark) -> Any:
+    found = opened.queries(job.split)
+    return found if job.sample is None else sample(found, job.sample)
+
+
 def _targets(job: Job, opened: OpenBenchmark) -> QuerySet:
-    queries = opened.queries(job.split)
+    queries = _asked(job, opened)
     if not isinstance(queries, QuerySet):
         raise InvalidOption(
             f"job {job.recipe.job} needs queries with several targets; {opened.name} has none",
             hint="name a CQ or Paths benchmark in the recipe",
         )
-    return queries if job.sample is None else sample(queries, job.sample)
+    return queries
 
 
 def _known(opened: OpenBenchmark, split: str) -> Graph:
@@ -315,14 +349,19 @@ def train(job: Job, desk: Desk) -> Trained:
         if folder.exists():  # a kill while the folder was being made; nothing was trained in it
             shutil.rmtree(folder)
         desk.watcher.doing("training")
+        options, settings = job.model_config, job.train
+        if settings.get("links_minutes"):  # the plain command
+            own_options, own_settings = adapted(job.recipe.model, len(opened.splits.train), settings["minutes"])
+            options, settings = {**own_options, **options}, {**own_settings, **settings}
         result = session.start(
             str(graph),
             folder,
-            train_config=session.settings(job.recipe.model, seed=job.seed, **job.train),
-            query_set=job.recipe.benchmark,
+            train_config=session.settings(job.recipe.model, seed=job.seed, **settings),
+            # Benchmarks that bring nothing to learn from are trained for as any graph is.
+            query_set=None if opened.protocol in NOTHING_TO_LEARN else job.recipe.benchmark,
             data=desk.places.data,
             model=job.recipe.model,
-            model_options=job.model_config,
+            model_options=options,
             start_from=None if before is None else before.run.folder,
             device=desk.places.device,
             listener=desk.watcher,
