@@ -27,6 +27,7 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.graph.read import read_graph
 from biqe.graph.search import namespace_of
 from biqe.graph.triples import as_triples, union
+from biqe.graph.values import take_values
 from biqe.graph.vocabulary import Names, Vocabulary
 
 _ROLES = ("subject", "relation", "object")
@@ -109,8 +110,11 @@ def _graph(columns: Sequence[_Column], labels: Mapping[Any, str] | None) -> Grap
     ):
         used, places = np.unique(codes[whole], return_inverse=True)
         rows[:, column] = interner.ids([str(names[place]) for place in used])[places]
+    into.add_rows("train", rows)
+    take_values(into)
     entities = into.entities.names()
-    return Graph(Vocabulary(entities, into.relations.names(), _labels(labels or {}, entities)), as_triples(rows))
+    vocabulary = Vocabulary(entities, into.relations.names(), _labels(labels or {}, entities))
+    return Graph(vocabulary, as_triples(into.parts["train"][0]), into.literals.finished())
 
 
 def _names(role: str, codes: NDArray[Any], values: Sequence[Any]) -> list[str | None]:
