@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from biqe.answer.execute import UNLIKELY, least_listed
-from biqe.answer.result import KNOWN, PREDICTED, entity_term, is_blank
+from biqe.answer.result import KNOWN, PREDICTED, ShownNames, entity_term, is_blank
 from biqe.answer.terms import TermTable
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.exact.store import Cut, Solutions, Term, iri_of
@@ -30,6 +30,7 @@ from biqe.query.question import (
     SELECT,
     Among,
     Branch,
+    Entity,
     Pattern,
     Question,
     Variable,
@@ -37,7 +38,9 @@ from biqe.query.question import (
 )
 
 if TYPE_CHECKING:
-    from biqe.answer.answers import Answers, Link
+    from biqe.answer.answers import Answers, Row
+    from biqe.answer.terms import TermRow
+    from biqe.links.probability import LinkProbability
 
 LISTED = 500
 """Predicted rows of links that the rest is checked for, where it restricts several of their entities together."""
@@ -56,7 +59,8 @@ class _Found:
 
     values: list[dict[str, str]] = field(default_factory=list)
     chances: list[float] = field(default_factory=list)
-    links: list[tuple[Link, ...]] = field(default_factory=list)
+    rows: list[Row | TermRow] = field(default_factory=list)
+    """The answers to the part that is links."""
     notes: list[str] = field(default_factory=list)
     model: str | None = None
     why: str = ""
@@ -68,7 +72,8 @@ class _Joined:
 
     terms: tuple[Term | None, ...]
     chance: float
-    links: tuple[Link, ...]
+    row: Row | TermRow
+    """What it rests on."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,10 @@ class BeyondLinks:
     model: AskModel
     """Asks a question of links for predicted rows."""
     config: AskConfig
+    judge: LinkProbability | None = None
+    """Knows which relations fit the kind of an entity."""
+    names: ShownNames | None = None
+    """What to show for the names of entities and relations."""
 
     def answer(self, **about: Any) -> TermTable:
         """Known rows, then predicted ones; ``about`` are further fields of the table."""
@@ -94,17 +103,18 @@ class BeyondLinks:
             )
         known = self._known()
         if known is True:  # what the graph holds is true in every mode
-            return TermTable(self.text, (), (), (), True, **about)
+            return TermTable(self.text, (), (), (), True, names=self.names, **about)
         found = [self._predicted(part) for part in self.parts]
         about |= {
+            "names": self.names,
             "model": next((each.model for each in found if each.model), None),
             "note": join_notes([note for each in found for note in each.notes]),
         }
         rows = [row for part, each in zip(self.parts, found, strict=True) for row in self._joined(part, each)]
         if isinstance(known, bool):
             best = max(rows, key=lambda row: row.chance, default=None)
-            chances, links = ((), ()) if best is None else ((best.chance,), (best.links,))
-            return TermTable(self.text, (), (), (), False, chances=chances, links=links, **about)
+            chances, rows_on = ((), ()) if best is None else ((best.chance,), (best.row,))
+            return TermTable(self.text, (), (), (), False, chances=chances, rests_on=rows_on, **about)
         if self.question.form == COUNT:
             return self._counted(known, rows, about)
         return self._listed(known, rows, about)
@@ -161,7 +171,7 @@ class BeyondLinks:
                     fixed = {variable.name: name for variable, name in relations.items()}
                     found.values.append({**fixed, **{name: str(value) for name, value in row.values.items()}})
                     found.chances.append(row.probability)
-                    found.links.append(row.missing)
+                    found.rows.append(row)
         return found
 
     def _allowed(self, part: Divided, variable: Variable) -> frozenset[int] | None:
@@ -193,7 +203,16 @@ class BeyondLinks:
             order = [id_ for number, id_ in enumerate(order) if number in left]
         if len(order) > RELATIONS:
             found.notes.append(f"{variable} is one of the {RELATIONS} relations with most links, of {len(order):,}")
+        ends = [
+            (entity, inverse)
+            for pattern in part.links.patterns
+            if pattern.relation == variable
+            for end, inverse in ((pattern.subject, 0), (pattern.object, self.graph.relation_count))
+            if isinstance(end, Entity) and (entity := self.graph.vocabulary.entities.find(end.name)) is not None
+        ]
         for id_ in order[:RELATIONS]:
+            if self.judge is not None and not all(self.judge.is_of_kind(end, id_ + inverse) for end, inverse in ends):
+                continue
             yield {variable: self.graph.vocabulary.relations[id_]}
 
     # Together
@@ -204,12 +223,12 @@ class BeyondLinks:
         if not (part.rest or part.checks):
             for number, values in enumerate(found.values):
                 entities = tuple(entity_term(values[variable.name]) for variable in selected)
-                yield _Joined(entities, found.chances[number], found.links[number])
+                yield _Joined(entities, found.chances[number], found.rows[number])
             return
         # A blank node has no name that a query could say.
         named = [number for number, values in enumerate(found.values) if not any(map(is_blank, values.values()))]
         for terms, place in self._ask_rest(part, selected, [found.values[number] for number in named]):
-            yield _Joined(terms, found.chances[named[place]], found.links[named[place]])
+            yield _Joined(terms, found.chances[named[place]], found.rows[named[place]])
 
     def _selected(self, part: Divided) -> tuple[Variable, ...]:
         if self.question.form == ASK:
@@ -266,7 +285,7 @@ class BeyondLinks:
             (KNOWN,) * len(kept) + (PREDICTED,) * len(more),
             complete=known.complete,
             chances=(1.0,) * len(kept) + tuple(row.chance for row in more),
-            links=((),) * len(kept) + tuple(row.links for row in more),
+            rests_on=(None,) * len(kept) + tuple(row.row for row in more),
             **about,
         )
 

@@ -24,6 +24,10 @@ from biqe.query.question import ASK
 
 def row_of(answers: Answers | TermTable, number: int) -> Row:
     """The row of this number, from 0; refused where there is none, or none that could be explained."""
+    if isinstance(answers, TermTable) and 0 <= number < len(answers):
+        rests_on = answers[number].rests_on
+        if isinstance(rests_on, Row):
+            return rests_on
     if not isinstance(answers, Answers):
         raise UnsupportedQuery(
             "the rows of this query are values, not entities, so there is nothing behind them",

@@ -102,7 +102,8 @@ def read(
     repeat are values there; in a table of facts, relations that lead to numbers or dates alone have values. Semicolons
     and vertical bars between columns are recognised, too. Lines that start with # are comments. Literals are kept for
     SPARQL and not for models, in TSV those written as "Rhein"@de or "42"^^<type>; a plain "Rhine" in TSV is a name with
-    its quotation marks. Labels of entities come from rdfs:label, and from a labels.tsv beside the files. A file may be a pipe, or - for standard input, with --format; Parquet and RDF/XML must be files.
+    its quotation marks. Labels of entities come from rdfs:label, and from a labels.tsv beside the files. A file may be
+    a pipe, or - for standard input, with --format; Parquet and RDF/XML must be files.
 
     All triples of a SPARQL endpoint's default graph are fetched page by page. An import that was stopped goes on where
     it ended when the same command is given again.

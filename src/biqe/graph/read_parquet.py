@@ -28,7 +28,7 @@ from biqe.graph.blocks import GZIP, MAX_NAME_BYTES, Input
 from biqe.graph.collect import Collector
 from biqe.graph.files import Source
 from biqe.graph.read_table import read_wide, take_literal
-from biqe.graph.table_shape import Shape, header_columns, shape_of_rows
+from biqe.graph.table_shape import Shape, header_columns, name_of, shape_of_rows
 
 _BATCH_ROWS = 1 << 18
 _SAMPLE_ROWS = 1 << 12
@@ -98,8 +98,6 @@ def _wide_shape(path: Path, file: pq.ParquetFile) -> Shape | None:
 
 def _rows_of_text(path: Path, file: pq.ParquetFile) -> Iterator[tuple[int, list[str]]]:
     """Rows as a CSV file would have them, numbered from 1; what is missing is empty."""
-    from biqe.graph.from_python import name_of
-
     number = 0
     for batch in file.iter_batches(_SAMPLE_ROWS):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):

@@ -13,11 +13,17 @@ second does not look like relations, a row is an entity, too.
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from numbers import Integral, Real
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from biqe.errors import BadLine, BiqeError
 from biqe.graph.blocks import blocks
@@ -243,6 +249,37 @@ def _wide(names: tuple[str, ...], rows: list[list[str]]) -> Wide:
             literals[place] = kind
             several.pop(place, None)
     return Wide(names, key, literals, several)
+
+
+def name_of(value: Any) -> str | None:
+    """The name that a value stands for; None where it stands for none.
+
+    >>> name_of("Rhine"), name_of(7), name_of(7.0), name_of(0.5), name_of(True), name_of(date(2026, 1, 2))
+    ('Rhine', '7', '7', '0.5', 'true', '2026-01-02')
+    >>> name_of(None), name_of(float("nan")), name_of(" ")
+    (None, None, None)
+    """
+    if isinstance(value, str):
+        return value if value.strip() else None
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, (bool, np.bool_)):
+        return str(bool(value)).lower()
+    if isinstance(value, Integral):
+        return str(int(value))
+    if isinstance(value, Real):
+        number = float(value)
+        if math.isnan(number):
+            return None
+        # A column of whole numbers with a gap is one of floats: 7.0 in it was the number 7.
+        return str(int(number)) if number.is_integer() else repr(number)
+    if isinstance(value, datetime):
+        return value.date().isoformat() if value.time() == datetime.min.time() else value.isoformat()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return name_of(value.decode())
+    raise TypeError
 
 
 def value_kind(text: str) -> str | None:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from biqe.graph.index import objects
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import local_name
-from biqe.knowledge_base.listing import in_query
 from biqe.query.bind import RDF_TYPE, relation_called
+from biqe.query.scan import in_query
 from biqe.serve import schemas as out
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ from biqe.graph.index import subjects
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import find, local_name
 from biqe.graph.vocabulary import Vocabulary
-from biqe.knowledge_base.listing import in_query
 from biqe.query.bind import bind_question, entities_called, relation_called
 from biqe.query.question import Entity, Variable, written
-from biqe.query.scan import name_in, scan
+from biqe.query.scan import in_query, name_in, scan
 from biqe.query.sparql import parse_question
 from biqe.serve import federate
 from biqe.serve import schemas as out
