@@ -61,7 +61,7 @@ def try_files(
     out.print()
     _show_relations(graph)
     if is_new:
-        _heading(f"Training for {minutes:g} minutes")
+        _heading(f"Training for {minutes:g} minute{'s' * (minutes != 1)}")
         kb = _trained(graph, run, minutes)
     else:
         from biqe.knowledge_base import open as open_knowledge_base

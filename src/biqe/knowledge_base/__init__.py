@@ -283,7 +283,7 @@ class KnowledgeBase:
             if is_about_literals and not predict:
                 return self._from_store(text, config, start, "")
             if predict:
-                parts = divided(parsed, self._leads_to_literals_alone)
+                parts = divided(parsed, self.leads_to_literals)
                 if is_about_literals or not all(part.is_plain for part in parts):
                     return self._beyond_links(text, parsed, parts, config, start, model)
             question = bind_question(parsed, self.vocabulary)
@@ -342,7 +342,7 @@ class KnowledgeBase:
         found = beyond.answer(source=self.name)
         return replace(found, seconds=time.perf_counter() - start)
 
-    def _leads_to_literals_alone(self, name: str) -> bool:
+    def leads_to_literals(self, name: str) -> bool:
         """Whether a relation, in any of its spellings, has literals as objects and no entities."""
         there = not self.literal_relations.isdisjoint(spellings(name))
         return there and relation_called(name, self.vocabulary) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -148,7 +149,7 @@ class End:
     kinds: Mapping[str, int]
     """Each kind with how many of the entities are of it, most frequent first; empty in a graph without types."""
     example: str
-    """Of the entities with most triples of the relation, the one with the shortest name."""
+    """Of the entities with most triples of the relation, the one with the shortest name that is no number."""
     label: str
     """What stands in a table: the kinds, or the number of entities and the example."""
 
@@ -206,7 +207,7 @@ def schema(name: str, graph: Graph, prefixes: Mapping[str, str]) -> Schema:
         order = np.argsort(-numbers, kind="stable")
         pairs = [(int(found[place]), int(numbers[place])) for place in order]
         most = entities[np.argsort(-counts, kind="stable")[:AMONG]].tolist()
-        example = min(most, key=lambda entity: len(_label(vocabulary, entity)))
+        example = min(most, key=lambda entity: _plainness(_label(vocabulary, entity)))
         shown = [f"{_label(vocabulary, kind)} {count:,}" for kind, count in pairs]
         label = ", ".join(shown[:3]) + (f" and {len(shown) - 3:,} more" if len(shown) > 3 else "")
         return End(
@@ -224,6 +225,11 @@ def schema(name: str, graph: Graph, prefixes: Mapping[str, str]) -> Schema:
         query = in_query(vocabulary.relations, relation, prefixes)
         rows.append(RelationEnds(vocabulary.relations[relation], query, int(sizes[relation]), *ends))
     return Schema(name, rows)
+
+
+def _plainness(label: str) -> tuple[bool, int]:
+    """Names before numbers, short ones first."""
+    return not re.search(r"[^\W\d]", label), len(label)
 
 
 def _label(vocabulary: Vocabulary, entity: int) -> str:
