@@ -66,6 +66,25 @@ def test_ask_and_count_have_their_own_words(tools: Tools) -> None:
     assert len(grouped["known"]) <= room.MOST_ROWS < grouped["known_in_all"]
 
 
+def test_rows_of_values_have_probabilities_reasons_and_advice_too(tools: Tools) -> None:
+    told = tools.ask("SELECT ?p ?o { :Bonn ?p ?o }", top=3)
+    own = tools.kb.ask("SELECT ?p ?o { :Bonn ?p ?o }", top=3)
+    assert [row["values"] for row in told["known"]] == [row.values for row in own.known]
+    assert told["abstain"] is False and len(told["predicted"]) == 3
+    for row, expected in zip(told["predicted"], own.predicted, strict=True):
+        assert row["values"] == expected.values and row["why"] == expected.why
+        assert row["probability"] == pytest.approx(expected.probability, abs=1e-4)
+        assert row["missing"][0]["relation"] == row["values"]["p"]
+    again = tools.explain("SELECT ?p ?o { :Bonn ?p ?o }", row=told["predicted"][0]["row"])
+    assert again["why"] == told["predicted"][0]["why"] and again["status"] == "predicted"
+    between = tools.ask("SELECT ?p { :Bonn ?p :Rhine }")
+    assert between["known"] == [] and between["abstain"] is True and "say that you do not know" in between["advice"]
+    verdict = tools.ask("ASK { :Bonn ?p :Rhine }")
+    assert verdict["holds"] is False and verdict["probability"] == pytest.approx(
+        between["predicted"][0]["probability"], abs=1e-3
+    )
+
+
 def test_a_row_that_is_explained_is_the_row_that_was_told(tools: Tools) -> None:
     told = tools.ask(DANUBE, top=4)["predicted"][3]
     why = tools.explain(DANUBE, told["row"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -288,3 +289,37 @@ def test_the_text_of_an_optional_question_reads_back():
     assert str(question) == text and parse_question(str(question), wide=True) == question
     with pytest.raises(SparqlSyntax, match="OPTIONAL is outside"):
         parse_question(text)
+
+
+def test_a_predicted_row_says_why_as_the_links_that_it_rests_on_do(kb, monkeypatch):
+    monkeypatch.setattr(
+        KnowledgeBase, "explain", lambda self, row: SimpleNamespace(sentence=f"because {row.missing[0]}")
+    )
+    found = kb.ask("SELECT ?x ?a { ?x :lives :Bonn . ?x :age ?a }", top=1000)
+    for row in found.predicted:
+        assert row.why == f"because {row.missing[0]}" and row.rests_on[0]["x"] == row["x"]
+        assert row.missing[0].object == f"{EX}Bonn"
+    assert {row.why for row in found.known} == {"the graph holds every fact that it needs"}
+    number = kb.ask("SELECT (COUNT(?x) AS ?n) { ?x :lives :Bonn . ?x :age ?a }")
+    assert "sum of the probabilities" in number.predicted[0].why and number.known[0].missing == ()
+
+
+def test_values_links_and_names_in_a_notebook(kb):
+    found = kb.ask("SELECT ?x ?p ?a { ?x :lives :Bonn ; ?p ?a FILTER(isLiteral(?a)) }")
+    row = next(row for row in found if row["x"] == f"{EX}ann")
+    assert row.labels["x"] == "Ann" and row.labels["p"] in (":age", "rdfs:label")
+    html = row._repr_html_()
+    assert "<td>?x</td><td>Ann</td>" in html and "<td>known</td>" in html
+    assert "Ann" in found.write("table") and EX not in found.write("table")
+    guess = kb.ask("SELECT ?x ?a { ?x :lives :Bonn . ?x :age ?a }", top=1000).predicted[0]
+    assert "<td>probability</td>" in guess._repr_html_() and "<td>missing</td>" in guess._repr_html_()
+
+
+def test_relations_that_an_entity_s_kind_rules_out_are_not_tried(kb, monkeypatch):
+    asked = []
+    judge = SimpleNamespace(is_of_kind=lambda entity, direction: bool(asked.append((entity, direction))))
+    monkeypatch.setattr(kb.predictor, "links", judge)
+    nothing = kb.ask("SELECT ?p { :ann ?p :Ulm }")
+    entities, relations = kb.vocabulary.entities, kb.vocabulary.relations
+    ann, backwards = entities.find(f"{EX}ann"), len(relations)
+    assert not nothing.predicted and set(asked) == {(ann, relation) for relation in range(backwards)}

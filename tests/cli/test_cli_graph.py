@@ -14,6 +14,7 @@ import pytest
 
 from biqe import atlas
 from biqe.cli import main
+from biqe.knowledge_base.listing import AMONG
 from biqe.query.sparql import parse
 
 TYPED = """a\ttype\tCity
@@ -58,7 +59,7 @@ def test_kinds_are_those_that_counting_by_hand_finds(capsys: pytest.CaptureFixtu
             assert row[side]["entities"] == len(ends)
             assert row[side]["kinds"] == Counter(kind for end in ends for kind in kinds[end])
             degrees = Counter(names[triple[column]] for triple in own)
-            assert degrees[row[side]["example"]] == max(degrees.values())
+            assert degrees[row[side]["example"]] >= sorted(degrees.values())[-AMONG:][0]
 
 
 def test_relations_are_shown_with_their_kinds_and_can_be_pasted(typed: Path, capsys) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -226,8 +227,25 @@ def test_of_many_bad_lines_the_first_are_told(file: File) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("g.csv", 'a,r,b\n"a,r,b\nb,r,a\n'), ("g.ttl", "<http://e/a> <http://e/r> .")]
+    ("content", "lines"),
+    [
+        ('a,r,b\n"a,r,b\nb,r,c\n', [2]),
+        ('a,r,b\na,"r,b\nb,r,c\n', [2]),
+        ('a,r,b\n#c\nx,"y,z\n#d\nb,r,c\nx,"y,z\nx\nb,r,c\n', [3, 6, 7]),
+    ],
 )
-def test_what_cannot_be_skipped_is_an_error_all_the_same(file: File, name: str, content: str) -> None:
+def test_a_quotation_mark_that_is_never_closed_takes_no_good_line_with_it(file: File, content: str, lines) -> None:
+    graph = read_graph([file("g.csv", content)], skip_bad=True)
+    assert {tuple(fact) for fact in named(graph)} == {("a", "r", "b"), ("b", "r", "c")}
+    assert [int(re.search(r"line (\d+):", text)[1]) for text in graph.counts.bad_line_messages] == lines
+
+
+def test_turtle_with_an_error_is_refused_all_the_same(file: File) -> None:
     with pytest.raises(BadLine):
-        read_graph([file(name, content)], skip_bad=True)
+        read_graph([file("g.ttl", "<http://e/a> <http://e/r> .")], skip_bad=True)
+
+
+def test_a_file_full_of_unclosed_quotation_marks_is_given_up(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("biqe.graph.read_table.MAX_TAKEN_BACK", 100)
+    with pytest.raises(BadLine, match="never closed"):
+        read_graph([file("g.csv", "a,r,b\n" + 'a,"r,b\nb,r,c\nb,r,d\n' * 100)], skip_bad=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Names, Vocabulary
-from biqe.links.kinds import FEWEST, Kinds
+from biqe.links.kinds import FEWEST, MANY, Kinds
 
 ENTITIES, RELATIONS = 12, 3
 
@@ -73,3 +73,18 @@ def test_an_entity_that_came_later_has_the_traits_of_its_links():
     grown = graph_of([*triples, (12, 0, 8), (13, 3, 12)], entities=14, relations=4)
     new, old = kinds.fit(kinds.traits(grown), 1)[[12, 7]]
     assert np.allclose(new, old)
+
+
+def test_a_trait_that_many_share_rules_out_what_none_of_them_has():
+    many = MANY
+    films = [(f, 0, 50 + f % 5) for f in range(many)]  # directed by
+    acts = [(f, 1, 70 + f % 5) for f in range(many)]  # starring
+    lives = [(50 + d, 2, 90) for d in range(5)] + [(70 + a, 2, 90) for a in range(5)]
+    graph = graph_of(films + acts + lives, entities=100)
+    kinds = Kinds.of(graph)
+    traits = kinds.traits(graph)
+    assert not kinds.rules_out(traits, 0, 0) and not kinds.rules_out(traits, 0, 1), "it has them"
+    assert kinds.rules_out(traits, 50, 1), "of ten who live somewhere, none stars anybody"
+    assert kinds.rules_out(traits, 0, 2), "no film lives anywhere"
+    assert not kinds.rules_out(traits, 70, 0 + RELATIONS), "of those who live somewhere, some direct"
+    assert not kinds.rules_out(traits, 99, 1), "nothing is known of it"

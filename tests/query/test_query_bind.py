@@ -99,8 +99,8 @@ def test_suggestions() -> None:
         ("germany", "did you mean 'Germany'?"),
         ("Switzerlnd", "did you mean '/m/0' (Switzerland)?"),
         ("capital_of", "'capital_of' is a relation; a pattern is: subject relation object"),
-        ("zzzzzzzzzzz", None),
-        ("", None),
+        ("zzzzzzzzzzz", "look it up with find: any part of the name, in any case"),
+        ("", "look it up with find: any part of the name, in any case"),
     ):
         with pytest.raises(UnknownName) as caught:
             find_entity(name, town)

@@ -299,3 +299,39 @@ def test_a_manifest_of_a_model_that_says_anything_is_shown_without_it(tmp_path):
     (tmp_path / "manifest.json").write_text('{"model": "gqe", "trained": {"mrr": 0.5, "budget": "5 minutes"}}')
     told = _model("m", tmp_path, tmp_path, None)
     assert (told.kind, told.trained, told.metrics, told.default) == ("gqe", "5 minutes", {"mrr": 0.5}, True)
+
+
+@pytest.mark.parametrize(
+    ("query", "is_drawn", "wrong"),
+    [
+        ("SELECT ?p ?x { :Bonn ?p ?x }", True, ""),
+        ("SELECT ?p ?x { :Bonn ?p ?x . ?x :locatd_on :Rhine }", True, "'locatd_on'"),
+        ("SELECT ?p ?x { :Bonn ?p ?x . ?x :located_on :Rhne }", True, "'Rhne'"),
+        ("SELECT ?x { ?x :located_on :Rhine . ?x :near ?n FILTER(strlen(str(?n)) > 4) }", True, ""),
+    ],
+)
+def test_what_mode_both_answers_is_no_mistake(atlas, query, is_drawn, wrong):
+    found = post(atlas, "parse", query=query)
+    assert bool(found["graph"]["edges"]) is is_drawn and found["known_only"] is False
+    assert [wrong in error["message"] for error in found["errors"]] == ([True] if wrong else [])
+
+
+def test_relations_to_literals_are_no_mistake():
+    from biqe.graph.vocabulary import Vocabulary
+    from biqe.serve.page_metadata import parsed
+
+    vocabulary = Vocabulary(["Alien", "Scott"], ["by"], {})
+    text = "SELECT ?f ?y { ?f :by :Scott ; :year ?y }"
+    assert [error.message for error in parsed(text, {"": ""}, vocabulary).errors] != []
+    assert parsed(text, {"": ""}, vocabulary, "year".__eq__).errors == []
+
+
+def test_rows_of_values_are_explained_and_their_names_are_short(atlas):
+    query = "SELECT ?p ?river { :Bonn ?p ?river . ?river a :River }"
+    found = post(atlas, "ask", query=query)
+    row = next(row for row in found["rows"] if row["status"] == "predicted")
+    assert found["form"] == "values" and row["missing"][0]["labels"][0] == "Bonn"
+    why = post(atlas, "explain", query=query, row=row["index"])
+    assert why["status"] == "predicted" and why["probability"] == pytest.approx(row["probability"])
+    values = post(atlas, "ask", query="SELECT ?t { BIND(xsd:date AS ?t) }", mode="known")
+    assert values["rows"][0]["values"][0]["label"] == "xsd:date"

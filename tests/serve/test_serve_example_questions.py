@@ -25,6 +25,15 @@ def test_without_a_model_there_are_questions_with_known_answers(odd_kb):
     assert found and all(odd_kb.ask(example.query).known_count > 0 for example in found)
 
 
+def test_questions_go_both_ways(atlas_kb):
+    ask, names = Questions(atlas_kb.graph, {"": ""}), atlas_kb.graph.vocabulary
+    danube, flows_through = names.entities.find("Danube"), names.relations.find("flows_through")
+    assert ask.about(flows_through, danube).query == "SELECT ?country WHERE { :Danube :flows_through ?country }"
+    back = flows_through + atlas_kb.graph.relation_count
+    austria = names.entities.find("Austria")
+    assert ask.about(back, austria).query == "SELECT ?river WHERE { ?river :flows_through :Austria }"
+
+
 def test_variables_are_called_after_classes(atlas_kb):
     ask, names = Questions(atlas_kb.graph, {"": ""}), atlas_kb.graph.vocabulary
     rhine, berlin = (names.entities.find(name) for name in ("Rhine", "Berlin"))

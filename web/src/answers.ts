@@ -84,7 +84,8 @@ export function createTable(host: HTMLElement, on: { open(row: Row): void; more(
   }
 
   function line(one: Section, row: Row, place: number): HTMLElement {
-    const isExplained = answer?.form === "select" || answer?.form === "ask";
+    // Rows of values have something behind them where they rest on missing links.
+    const isExplained = answer?.form === "select" || answer?.form === "ask" || (answer?.form === "values" && row.missing.length > 0);
     return el(
       "tr",
       isExplained ? { tabindex: place === one.current ? 0 : -1, "data-row": row.index, "aria-haspopup": "dialog", click: (event: Event) => entityAt(event) === null && on.open(row), focus: () => (one.current = place) } : {},

@@ -93,8 +93,8 @@ async function parseNow(): Promise<void> {
 
 function showParsed(found: Parsed): void {
   parsed = found;
-  // All of SPARQL is answered from the graph; only what is to be predicted must be of the subset.
-  const fits = found.known_only && question().mode === "known";
+  // All of SPARQL is answered from the graph; only where predictions alone are wanted, a text must be of the subset.
+  const fits = found.known_only && question().mode !== "predicted";
   const problems = fits ? [] : found.known_only ? found.errors.map(orKnown) : found.errors;
   clearTimeout(complaint);
   // What is wrong while a word is being typed is often right when it is done.
@@ -103,7 +103,7 @@ function showParsed(found: Parsed): void {
   drawQuery();
 }
 
-const orKnown = (problem: api.Problem): api.Problem => ({ ...problem, hint: "As rows that are known, it can be answered: choose Rows: known." });
+const orKnown = (problem: api.Problem): api.Problem => ({ ...problem, hint: "It can be answered from the graph: choose Rows: both, or known." });
 
 function drawQuery(): void {
   const place = byId("drawing");

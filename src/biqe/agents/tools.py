@@ -17,7 +17,7 @@ from pydantic import Field
 
 from biqe.answer.answers import Answers, Link, Row
 from biqe.answer.explain_request import row_of
-from biqe.answer.terms import TermTable
+from biqe.answer.terms import TermRow, TermTable
 from biqe.errors import InvalidOption, RunFailed
 from biqe.explain import text as words
 from biqe.graph.index import objects
@@ -248,37 +248,44 @@ class Tools:
                 self._answers.popitem(last=False)
         return answers
 
-    def _row(self, row: Row) -> dict[str, Any]:
-        labels = {name: _cut(label) for name, label in row.labels.items() if label != row[name]}
+    def _row(self, row: Row | TermRow) -> dict[str, Any]:
+        labels = {
+            name: _cut(label) for name, label in row.labels.items() if isinstance(row[name], str) and label != row[name]
+        }
         told: dict[str, Any] = {
             "row": row.number,
-            "values": {name: _cut(value) for name, value in row.values.items()},
+            "values": {name: _cut(value) if isinstance(value, str) else value for name, value in row.values.items()},
             **({"labels": labels} if labels else {}),
-            "probability": round(row.probability, 4),
         }
+        if row.probability is not None:
+            told["probability"] = round(row.probability, 4)
         if row.status != "known":
-            told["missing"] = [_link(link) for link in row.missing]
+            if row.missing:
+                told["missing"] = [_link(link) for link in row.missing]
             told["why"] = _cut(row.why, 2 * MOST_NAME)
         return told
 
     def _values(self, table: TermTable) -> dict[str, Any]:
-        """Rows of values: counts, and what the exact store answers."""
+        """Rows of values: counts, and what the exact store answers, maybe beside predicted rows."""
+        known = [self._row(row) for row in table[: min(table.known_count, MOST_ROWS)]]
+        predicted = [self._row(row) for row in table.predicted]
+        best = max((chance for chance in table.chances[table.known_count :] if chance is not None), default=None)
+        told: dict[str, Any] = {}
         if table.holds is not None:
-            return {"holds": table.holds, "probability": 1.0 if table.holds else None, "known": [], "predicted": []}
-        rows = [
-            {"values": {name: _cut(value) if isinstance(value, str) else value for name, value in row.values.items()}}
-            for row in table[:MOST_ROWS]
-        ]
-        told = list(zip(rows, table.statuses, strict=False))
-        expected = any(status != "known" for _, status in told)
-        advice = {"advice": "The predicted number is how many more are expected, not a count of facts."}
+            told = {"holds": table.holds, "probability": 1.0 if table.holds else best}
+        if table.counted:
+            more = "The predicted number is how many more are expected, not a count of facts."
+            advice: dict[str, Any] = {"advice": more} if predicted else {}
+        else:
+            advice = self._advice(bool(known or table.holds), best, table.model)
         return _bounded(
             {
-                "known": [row for row, status in told if status == "known"],
+                **told,
+                "known": known,
                 "known_in_all": table.known_count,
                 "known_complete": table.complete,
-                "predicted": [row for row, status in told if status != "known"],
-                **(advice if expected else {}),
+                "predicted": predicted,
+                **advice,
                 **({"note": table.note} if table.note else {}),
             }
         )

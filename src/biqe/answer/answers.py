@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +18,7 @@ from biqe.answer.result import (
     AnswerRows,
     Cell,
     ResultTable,
+    ShownNames,
     TextRow,
     TextTable,
     View,
@@ -181,19 +182,22 @@ class Row:
     def __str__(self) -> str:
         """One line, its columns aligned with those of the other rows: ``Rhine  Bonn  predicted  0.83``."""
         widths = self._answers.label_widths
-        cells = [fit(visible(label), width) for label, width in zip(self.labels.values(), widths, strict=True)]
+        texts = self._answers.texts(self)
+        cells = [fit(visible(text), width) for text, width in zip(texts, widths, strict=True)]
         end = [KNOWN] if self.status == KNOWN else [self.status, probability(self.probability, 2)]
         return "  ".join([*cells, *end])
 
     def _repr_html_(self) -> str:
         chance = [] if self.status == KNOWN else [["probability", probability(self.probability)]]
         links = [["missing" if self.status == PREDICTED else "holds", str(link)] for link in self.missing or self.held]
-        rows = [*([f"?{name}", label] for name, label in self.labels.items()), ["status", self.status], *chance, *links]
+        texts = zip(self._answers.variables, self._answers.texts(self), strict=True)
+        rows = [*([f"?{name}", text] for name, text in texts), ["status", self.status], *chance, *links]
         return for_notebook(html_table([], [], rows))
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{variable}={value!r}" for variable, value in self.values.items())
-        return f"Row({values}, status={self.status!r}, probability={self.probability:.4g})"
+        fields = [*self.values.items(), ("status", self.status)]
+        values = ", ".join(f"{name}={value!r}" for name, value in fields)
+        return f"Row({values}, probability={self.probability:.4g})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,6 +237,8 @@ class Answers(AnswerRows[Row]):
     """What to know about the probabilities, beside what the rows themselves say."""
     explain: Callable[[Row], Explanation] | None = None
     """Explains a row; None where nobody can."""
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    """By which names without a label are shortened."""
 
     @property
     def note(self) -> str:
@@ -288,6 +294,14 @@ class Answers(AnswerRows[Row]):
         """What to show for an entity: its label, or its name where it has none."""
         return self.graph.vocabulary.label(entity) if entity >= 0 else self.name(entity, row)
 
+    def texts(self, row: Row) -> list[str]:
+        """The cells of a row in a table: labels, or names as short as prefixes make them."""
+        return [self.names.prefixed(label) for label in row.labels.values()]
+
+    @cached_property
+    def names(self) -> ShownNames:
+        return ShownNames(self.graph.vocabulary, self.prefixes)
+
     def link(self, ids: IdLink, row: Row, chance: float | None) -> Link:
         """A link of a row in names."""
         relation = self.graph.vocabulary.relations[ids.relation]
@@ -298,7 +312,7 @@ class Answers(AnswerRows[Row]):
         """Columns that each variable needs when rows are printed, judged by the first rows."""
         widths = [1] * len(self.variables)
         for row in self[:1000]:
-            widths = list(map(max, widths, (cell_len(visible(label)) for label in row.labels.values())))
+            widths = list(map(max, widths, (cell_len(visible(text)) for text in self.texts(row))))
         return [min(width, 40) for width in widths]
 
     # What rows rest on
@@ -379,7 +393,7 @@ class Answers(AnswerRows[Row]):
         shown = min(most, self.known_count)
         rows = [
             TextRow(
-                list(row.labels.values()),
+                self.texts(row),
                 row.status,
                 "" if row.status == KNOWN else probability(row.probability),
                 [] if row.status == KNOWN else [*self._missing_words(row), *self._against_words(row)],

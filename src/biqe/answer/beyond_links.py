@@ -16,7 +16,7 @@ import numpy as np
 
 from biqe.answer.answers import Row
 from biqe.answer.execute import UNLIKELY, least_listed
-from biqe.answer.result import KNOWN, PREDICTED, entity_term, is_blank
+from biqe.answer.result import KNOWN, PREDICTED, ShownNames, entity_term, is_blank
 from biqe.answer.terms import TermRow, TermTable
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.exact.store import Cut, Solutions, Term, iri_of
@@ -42,7 +42,8 @@ from biqe.query.question import (
 from biqe.query.question import Term as PatternTerm
 
 if TYPE_CHECKING:
-    from biqe.answer.answers import Answers, Link
+    from biqe.answer.answers import Answers
+    from biqe.links.probability import LinkProbability
 
 LIKELY = 0.5
 """How probable the links of an OPTIONAL must be, so that it is filled in."""
@@ -66,6 +67,7 @@ class _Found:
     values: list[dict[str, str]] = field(default_factory=list)
     chances: list[float] = field(default_factory=list)
     rows: list[Row | TermRow] = field(default_factory=list)
+    """The answers to the part that is links."""
     notes: list[str] = field(default_factory=list)
     model: str | None = None
     why: str = ""
@@ -77,9 +79,8 @@ class _Joined:
 
     terms: tuple[Term | None, ...]
     chance: float
-    links: tuple[Link, ...]
-    source: Row | None = None
-    """The row of links that explains it."""
+    rests_on: tuple[Row | TermRow, ...] = ()
+    """The predicted rows of links that it is made of."""
     filled: tuple[int, ...] = ()
     """Columns of OPTIONAL whose values are predicted."""
     is_known: bool = False
@@ -92,8 +93,7 @@ class _Joined:
             self,
             terms=terms,
             chance=self.chance * fill.chance,
-            links=self.links + fill.links,
-            source=self.source or fill.source,
+            rests_on=self.rests_on + fill.rests_on,
             filled=(*self.filled, *columns),
         )
 
@@ -112,6 +112,10 @@ class BeyondLinks:
     model: AskModel
     """Asks a question of links for predicted rows."""
     config: AskConfig
+    judge: LinkProbability | None = None
+    """Knows which relations fit the kind of an entity."""
+    names: ShownNames | None = None
+    """What to show for the names of entities and relations."""
 
     def answer(self, **about: Any) -> TermTable:
         """Known rows, then predicted ones; ``about`` are further fields of the table."""
@@ -121,20 +125,21 @@ class BeyondLinks:
             )
         known = self._known()
         if known is True:  # what the graph holds is true in every mode
-            return TermTable(self.text, (), (), (), True, **about)
+            return TermTable(self.text, (), (), (), True, names=self.names, **about)
         found = [self._predicted(part) for part in self.parts]
         rows: list[_Joined] = []
         for part, each in zip(self.parts, found, strict=True):
             own = list(self._joined(part, each))
             rows += self._filled(part, each, own, known) if isinstance(known, Solutions) else own
         about |= {
+            "names": self.names,
             "model": next((each.model for each in found if each.model), None),
             "note": join_notes([note for each in found for note in each.notes]),
         }
         if isinstance(known, bool):
             best = max(rows, key=lambda row: row.chance, default=None)
-            chances, links = ((), ()) if best is None else ((best.chance,), (best.links,))
-            return TermTable(self.text, (), (), (), False, chances=chances, links=links, **about)
+            chances, rows_on = ((), ()) if best is None else ((best.chance,), (best.rests_on,))
+            return TermTable(self.text, (), (), (), False, chances=chances, rests_on=rows_on, **about)
         if self.question.form == COUNT:
             return self._counted(known, rows, about)
         return self._listed(known, rows, about)
@@ -224,7 +229,16 @@ class BeyondLinks:
             order = [id_ for number, id_ in enumerate(order) if number in left]
         if len(order) > RELATIONS:
             found.notes.append(f"{variable} is one of the {RELATIONS} relations with most links, of {len(order):,}")
+        ends = [
+            (entity, inverse)
+            for pattern in part.links.patterns
+            if pattern.relation == variable
+            for end, inverse in ((pattern.subject, 0), (pattern.object, self.graph.relation_count))
+            if isinstance(end, Entity) and (entity := self.graph.vocabulary.entities.find(end.name)) is not None
+        ]
         for id_ in order[:RELATIONS]:
+            if self.judge is not None and not all(self.judge.is_of_kind(end, id_ + inverse) for end, inverse in ends):
+                continue
             yield {variable: self.graph.vocabulary.relations[id_]}
 
     # Together
@@ -235,18 +249,12 @@ class BeyondLinks:
         if not (part.rest or part.checks or part.optional):
             for number, values in enumerate(found.values):
                 entities = tuple(entity_term(values[variable.name]) for variable in selected)
-                yield self._row(entities, found, number)
+                yield _Joined(entities, found.chances[number], (found.rows[number],))
             return
         # A blank node has no name that a query could say.
         named = [number for number, values in enumerate(found.values) if not any(map(is_blank, values.values()))]
         for terms, place in self._ask_rest(part, selected, [found.values[number] for number in named]):
-            yield self._row(terms, found, named[place])
-
-    @staticmethod
-    def _row(terms: tuple[Term | None, ...], found: _Found, number: int) -> _Joined:
-        row = found.rows[number]
-        source = row if isinstance(row, Row) else None
-        return _Joined(terms, found.chances[number], row.missing, source)
+            yield _Joined(terms, found.chances[named[place]], (found.rows[named[place]],))
 
     # OPTIONAL
 
@@ -254,7 +262,7 @@ class BeyondLinks:
         """The predicted rows of one conjunction, with what is likely where the graph has nothing for an OPTIONAL; and
         beside them known rows that can be filled so, which are predicted then."""
         rows = sorted(rows, key=lambda row: -row.chance)
-        current = [*rows, *(_Joined(terms, 1.0, (), is_known=True) for terms in known.rows)]
+        current = [*rows, *(_Joined(terms, 1.0, is_known=True) for terms in known.rows)]
         for optional in part.predictable:
             current = self._filled_by(optional, current, found)
         return [row for row in current if row.filled or not row.is_known]
@@ -305,8 +313,7 @@ class BeyondLinks:
             _Joined(
                 tuple(entity_term(row[variable.name]) if variable in targets else None for variable in columns),
                 row.probability,
-                row.missing,
-                row,
+                (row,),
             )
             for row in answers
             if isinstance(row, Row)
@@ -367,8 +374,7 @@ class BeyondLinks:
             (KNOWN,) * len(kept) + (PREDICTED,) * len(more),
             complete=known.complete,
             chances=(1.0,) * len(kept) + tuple(row.chance for row in more),
-            links=((),) * len(kept) + tuple(row.links for row in more),
-            sources=(None,) * len(kept) + tuple(row.source for row in more),
+            rests_on=((),) * len(kept) + tuple(row.rests_on for row in more),
             filled=((),) * len(kept) + tuple(row.filled for row in more),
             **about,
         )

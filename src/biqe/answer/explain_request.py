@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.answer.answers import Answers, Row
-from biqe.answer.terms import TermTable
+from biqe.answer.terms import TermRow, TermTable
 from biqe.errors import EmptyResult, InvalidOption, UnsupportedQuery
 from biqe.exact.filters import Filters
 from biqe.graph.knowledge_graph import Graph
@@ -22,16 +22,21 @@ from biqe.query.bound import BoundQuery
 from biqe.query.question import ASK
 
 
+def behind(row: TermRow) -> Row | None:
+    """The row of links that explains a row of values; None for a known row, and for a number."""
+    return next((each for each in row.rests_on if isinstance(each, Row)), None)
+
+
 def row_of(answers: Answers | TermTable, number: int) -> Row:
     """The row of this number, from 0; refused where there is none, or none that could be explained."""
     if not isinstance(answers, Answers):
-        source = answers[number].source if 0 <= number < len(answers) else None
-        if source is not None:  # the row of links that it was made from
-            return source
-        raise UnsupportedQuery(
-            "the rows of this query are values, not entities, so there is nothing behind them",
-            hint="explain a row of SELECT over variables of triple patterns",
-        )
+        row = behind(answers[number]) if 0 <= number < len(answers) else None
+        if row is None:
+            raise UnsupportedQuery(
+                "the rows of this query are values, not entities, so there is nothing behind them",
+                hint="explain a row of SELECT over variables of triple patterns",
+            )
+        return row
     if len(answers) == 0:
         raise EmptyResult(
             "the query has no rows, so there is nothing to explain", hint="asking the same query shows what there is"

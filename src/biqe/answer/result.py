@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from biqe.answer import formats
@@ -15,6 +15,9 @@ from biqe.errors import InvalidOption
 from biqe.exact.store import Term, iri_of, node_of
 from biqe.explain.words import escaped_json, visible
 from biqe.graph.visible import for_notebook
+from biqe.graph.vocabulary import Vocabulary
+from biqe.query.question import is_absolute
+from biqe.query.scan import STANDARD
 
 if TYPE_CHECKING:
     import pandas
@@ -291,6 +294,48 @@ def extra_columns(variables: Sequence[str]) -> list[str]:
             name += "_"
         names.append(name)
     return names
+
+
+# Names for people
+
+
+_LOCAL = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+
+
+@dataclass(frozen=True)
+class ShownNames:
+    """What to show for names: the label of an entity, a prefixed name, or the name itself.
+
+    >>> from biqe.graph.vocabulary import Vocabulary
+    >>> shown = ShownNames(Vocabulary(["http://ex.org/a"], [], {0: "Ann"}), {"": "http://ex.org/"})
+    >>> [shown(f"http://ex.org/{name}") for name in ("a", "b", "b/c")]
+    ['Ann', ':b', 'http://ex.org/b/c']
+    """
+
+    vocabulary: Vocabulary
+    prefixes: Mapping[str, str]
+
+    def __call__(self, name: str) -> str:
+        entity = self.vocabulary.entities.find(name)
+        label = None if entity is None else self.vocabulary.labels.get(entity)
+        return label or self.prefixed(name)
+
+    def last_part(self, name: str) -> str:
+        """The label of an entity, or the last part of a name: for links, which are long enough."""
+        entity = self.vocabulary.entities.find(name)
+        return short(name if entity is None else self.vocabulary.label(entity))
+
+    def prefixed(self, name: str) -> str:
+        """A name with a prefix, where one fits."""
+        for prefix, namespace in self._namespaces:
+            if name.startswith(namespace) and _LOCAL.fullmatch(name, len(namespace)):
+                return f"{prefix}:{name[len(namespace) :]}"
+        return name
+
+    @cached_property
+    def _namespaces(self) -> list[tuple[str, str]]:
+        every = [(prefix, text) for prefix, text in {**STANDARD, **self.prefixes}.items() if is_absolute(text)]
+        return sorted(every, key=lambda each: (-len(each[1]), each[0]))
 
 
 # Lines above a table

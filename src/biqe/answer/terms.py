@@ -19,6 +19,7 @@ from biqe.answer.result import (
     AnswerRows,
     Cell,
     ResultTable,
+    ShownNames,
     TextRow,
     TextTable,
     View,
@@ -32,12 +33,17 @@ from biqe.answer.result import (
     value_of,
 )
 from biqe.exact.store import Solutions, Term
-from biqe.explain.words import probability, visible
+from biqe.explain.words import HELD, probability, visible
+from biqe.graph.visible import for_notebook, html_table
 
 if TYPE_CHECKING:
     import pandas
 
     from biqe.answer.answers import Distribution, Link, Row
+
+
+SUMMED = "the sum of the probabilities of all rows that the model predicts"
+"""Why so many more rows are expected."""
 
 
 class TermRow:
@@ -72,14 +78,20 @@ class TermRow:
         return 1.0 if self.status == KNOWN else None
 
     @property
+    def rests_on(self) -> tuple[Row | TermRow, ...]:
+        """The predicted rows of links that this row is made of: first that of the question, then those that fill in
+        what is optional. None for a known row, and for a number."""
+        return self._table.rests_on[self.number] if self._table.rests_on else ()
+
+    @property
     def missing(self) -> tuple[Link, ...]:
         """The links of a predicted row that the graph does not hold."""
-        return self._table.links[self.number] if self._table.links else ()
+        return tuple(link for row in self.rests_on for link in row.missing)
 
     @property
     def against(self) -> tuple[Link, ...]:
         """Links that would rule the row out by a NOT EXISTS or MINUS, each with the probability of its part."""
-        return () if self.source is None else self.source.against
+        return tuple(link for row in self.rests_on for link in row.against)
 
     @property
     def filled(self) -> tuple[str, ...]:
@@ -88,9 +100,16 @@ class TermRow:
         return tuple(self._table.variables[column] for column in columns)
 
     @property
-    def source(self) -> Row | None:
-        """The row of links that a predicted row was made from."""
-        return self._table.sources[self.number] if self._table.sources else None
+    def why(self) -> str:
+        """Why it is an answer, in one sentence."""
+        if self.rests_on:
+            return "; ".join(row.why for row in self.rests_on)
+        return HELD if self.status == KNOWN else SUMMED
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What to show, by variable: labels of entities, short names, texts and numbers; nothing is empty."""
+        return {name: self._table.label(term) for name, term in self.terms.items()}
 
     def __getitem__(self, variable: str) -> str | int | float | None:
         return self.values[variable.removeprefix("?")]
@@ -109,6 +128,13 @@ class TermRow:
 
     def __hash__(self) -> int:
         return hash((tuple(self.terms.items()), self.status))
+
+    def _repr_html_(self) -> str:
+        rows = [[f"?{name}", label] for name, label in self.labels.items()]
+        chance = [] if self.status == KNOWN or self.probability is None else [probability(self.probability)]
+        rows += [["status", self.status], *(["probability", each] for each in chance)]
+        rows += [["missing", str(link)] for link in self.missing]
+        return for_notebook(html_table([], [], rows))
 
     def __repr__(self) -> str:
         return f"Row({', '.join(f'{name}={value!r}' for name, value in self.values.items())}, status={self.status!r})"
@@ -146,12 +172,13 @@ class TermTable(AnswerRows[TermRow]):
     """What COUNT comes to, in words."""
     chances: tuple[float | None, ...] = ()
     """How probable each row is; empty where all are known, or numbers. For ASK, of what is not known."""
-    links: tuple[tuple[Link, ...], ...] = ()
-    """The missing links of each row, likewise."""
-    sources: tuple[Row | None, ...] = ()
-    """The row of links that each was made from, likewise."""
+    rests_on: tuple[tuple[Row | TermRow, ...], ...] = ()
+    """The predicted rows of links that each row is made of, likewise: first that of the question, then those that fill
+    in what is optional."""
     filled: tuple[tuple[int, ...], ...] = ()
     """Columns of each row that were left open by OPTIONAL and are predicted, likewise."""
+    names: ShownNames | None = None
+    """What to show for the names of entities and relations; None: these names."""
     cut_status: bool = False
     """Whether rows with another status were cut off, so that the status is still told."""
 
@@ -206,13 +233,17 @@ class TermTable(AnswerRows[TermRow]):
     def __str__(self) -> str:
         return self.write("table").rstrip("\n")
 
+    def label(self, term: Term | None) -> str:
+        """What to show for a term."""
+        if term is None:
+            return ""
+        return self.names(term.value) if term.kind == "uri" and self.names is not None else shown(term)
+
     def with_known(self, count: int | None) -> TermTable:
         """The same with the first ``count`` rows."""
         if count is None or count >= len(self):
             return self
-        cut = {
-            name: getattr(self, name)[:count] for name in ("terms", "statuses", "chances", "links", "sources", "filled")
-        }
+        cut = {name: getattr(self, name)[:count] for name in ("terms", "statuses", "chances", "rests_on", "filled")}
         return replace(self, **cut, complete=False, cut_status=self._has_status)
 
     @property
@@ -249,7 +280,7 @@ class TermTable(AnswerRows[TermRow]):
         return TextTable(head, columns, rows, left_out, known)
 
     def _text(self, row: TermRow) -> TextRow:
-        cells = ["" if term is None else shown(term) for term in self.terms[row.number]]
+        cells = [self.label(term) for term in self.terms[row.number]]
         if not self.chances:
             return TextRow(cells + ([row.status] if self._has_status else []))
         if row.status == KNOWN or row.probability is None:
@@ -257,7 +288,7 @@ class TermTable(AnswerRows[TermRow]):
         links = [
             [
                 *([] if link.probability is None else [probability(link.probability, 2)]),
-                *map(short, (link.subject, link.relation, link.object)),
+                *map(short if self.names is None else self.names.last_part, link[:3]),
             ]
             for link in row.missing
         ]
@@ -267,7 +298,7 @@ class TermTable(AnswerRows[TermRow]):
             [
                 "against:",
                 probability(link.probability or 0.0, 2),
-                *map(short, (link.subject, link.relation, link.object)),
+                *map(short if self.names is None else self.names.last_part, link[:3]),
             ]
             for link in row.against
         ]

@@ -109,13 +109,15 @@ def schema(graph: Graph, json: Json = False) -> None:
         show_schema(found)
 
 
-def show_schema(found: Schema) -> None:
-    """Print the table of relations that ``biqe schema`` prints."""
+def show_schema(found: Schema, most: int | None = None) -> None:
+    """Print the table of relations that ``biqe schema`` prints, or the first ``most`` of them."""
     from biqe.cli._console import out, table
 
     out.print(f"{found.title}\n")
-    rows = [[item.query, item.triples, item.subjects.label, item.objects.label] for item in found]
+    rows = [[item.query, item.triples, item.subjects.label, item.objects.label] for item in found[:most]]
     table(found.columns, rows, left=(0, 2, 3))
+    if len(found) > len(rows):
+        out.print(f"… and {len(found) - len(rows):,} more: biqe schema {found.name}", soft_wrap=True)
 
 
 def find(

@@ -75,6 +75,13 @@ def read(
             show_default=False,
         ),
     ] = None,
+    values: Annotated[
+        bool,
+        typer.Option(
+            "--values/--no-values",
+            help="Whether relations of tables that lead to numbers or dates have values, or links to entities.",
+        ),
+    ] = True,
     json: Json = False,
 ) -> None:
     """Read graph files into a graph folder, which the other commands take.
@@ -91,11 +98,12 @@ def read(
 
     TSV and CSV have the columns subject, relation, object; a header with words such as head,relation,tail or
     Subject,Property,Value (also h,r,t and s,p,o) may give them in another order. A table with other headers has one row
-    an entity: its first column names it, and each other column is a relation, or a value where it holds numbers, dates
-    or texts. Semicolons and vertical bars between columns are recognised, too. Lines that start with # are comments.
-    Literals are kept for SPARQL and not for models, in TSV those written as "Rhein"@de or "42"^^<type>; a plain "Rhine"
-    in TSV is a name with its quotation marks. Labels of entities come from rdfs:label, and from a labels.tsv beside the
-    files. A file may be a pipe, or - for standard input, with --format; Parquet and RDF/XML must be files.
+    an entity: its first column names it, and each other column is a relation. Numbers, dates and texts that hardly
+    repeat are values there; in a table of facts, relations that lead to numbers or dates alone have values. Semicolons
+    and vertical bars between columns are recognised, too. Lines that start with # are comments. Literals are kept for
+    SPARQL and not for models, in TSV those written as "Rhein"@de or "42"^^<type>; a plain "Rhine" in TSV is a name with
+    its quotation marks. Labels of entities come from rdfs:label, and from a labels.tsv beside the files. A file may be
+    a pipe, or - for standard input, with --format; Parquet and RDF/XML must be files.
 
     All triples of a SPARQL endpoint's default graph are fetched page by page. An import that was stopped goes on where
     it ended when the same command is given again.
@@ -123,6 +131,7 @@ def read(
             force=force,
             skip_bad=skip_bad,
             encoding=encoding,
+            values=values,
             advance=advance,
         )
     if pages is not None:
@@ -196,7 +205,7 @@ def show_import(out_folder: Path, imported: Imported) -> None:
         out.print(f"  labels      {manifest['labels']:,}")
     for key, what in (
         ("duplicates", "repeated triples, kept once"),
-        ("literals", "statements with a literal: texts, numbers, dates; models do not see them"),
+        ("literals", "values: texts, numbers, dates; no model sees them"),
         ("nested", "statements about statements, left out"),
         ("named_graph", "statements from named graphs; the graph names are dropped"),
         ("comments", "comment lines"),

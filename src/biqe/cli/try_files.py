@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 ENCODING = "windows-1252"
 """Of lines that are not UTF-8."""
 QUESTIONS, SUGGESTIONS, OF_EACH = 3, 5, 2
+RELATIONS = 15
+"""Relations that are listed."""
 MANY_BAD = 0.1
 """Share of bad lines from which on it is asked whether to go on."""
 
@@ -59,7 +61,7 @@ def try_files(
     out.print()
     _show_relations(graph)
     if is_new:
-        _heading(f"Training for {minutes:g} minutes")
+        _heading(f"Training for {minutes:g} minute{'s' * (minutes != 1)}")
         kb = _trained(graph, run, minutes)
     else:
         from biqe.knowledge_base import open as open_knowledge_base
@@ -143,7 +145,7 @@ def _show_relations(graph: Path) -> None:
     from biqe.cli.graph import show_schema
     from biqe.knowledge_base import open as open_knowledge_base
 
-    show_schema(open_knowledge_base(graph).schema())
+    show_schema(open_knowledge_base(graph).schema(), RELATIONS)
 
 
 def _trained(graph: Path, run: Path, minutes: float) -> KnowledgeBase:

@@ -27,6 +27,7 @@ from biqe.explain.parts import (
     Witness,
 )
 from biqe.explain.reasons import reasons, stated, why
+from biqe.explain.words import HELD
 from biqe.explain.words import probability as shown
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.vocabulary import Vocabulary
@@ -132,7 +133,7 @@ def explain(
         if not stored
     }
     is_known = not missing
-    sentence = why(predictor, vocabulary, missing) if not is_known else "the graph holds every fact that it needs"
+    sentence = why(predictor, vocabulary, missing) if not is_known else HELD
     if against:
         told = (
             f"{' and '.join(f'“{stated(vocabulary, link)}”' for link in links)} (probability {shown(chance)})"

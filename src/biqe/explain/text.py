@@ -66,7 +66,7 @@ def headline(why: Explanation) -> str:
     row = ", ".join(shown(why.nodes[node]) for node in why.targets) or "That it holds"
     model = words.visible(why.model) if why.model is not None else None
     if why.status == KNOWN:
-        return f"{row}: known; the graph holds every fact that it needs"
+        return f"{row}: known; {words.HELD}"
     if why.probability is None:
         return f"{row}: not known to the graph"
     return f"{row}: predicted by {model} with probability {words.probability(why.probability)}"

@@ -9,6 +9,8 @@ from rich.cells import cell_len, set_cell_size
 from biqe.graph.visible import JOINERS
 from biqe.graph.visible import visible as visible
 
+HELD = "the graph holds every fact that it needs"
+"""Why a known row is an answer."""
 _IRI = re.compile(r"[a-z][a-z0-9+.-]*://")
 RAW_CONTROLS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 """Characters that JSON and XML allow as they are, but a terminal should not see."""

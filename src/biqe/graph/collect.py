@@ -124,6 +124,8 @@ class Collector:
     """In which lines of tables are read that are not UTF-8; None refuses them."""
     skip_bad: bool = False
     """Whether lines that cannot be read are counted and left out."""
+    values: bool = True
+    """Whether numbers and dates of tables are values; else they are names."""
     literals: LiteralBook = field(default_factory=LiteralBook)
     """Statements with a literal as object."""
     _counting: Lock = field(default_factory=Lock, repr=False)

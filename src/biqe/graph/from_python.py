@@ -5,14 +5,11 @@ The constructors of ``Graph`` are the way in; they import this module when one o
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,9 @@ from biqe.graph.collect import Collector
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.read import read_graph
 from biqe.graph.search import namespace_of
+from biqe.graph.table_shape import name_of
 from biqe.graph.triples import as_triples, union
+from biqe.graph.values import take_values
 from biqe.graph.vocabulary import Names, Vocabulary
 
 _ROLES = ("subject", "relation", "object")
@@ -109,8 +108,11 @@ def _graph(columns: Sequence[_Column], labels: Mapping[Any, str] | None) -> Grap
     ):
         used, places = np.unique(codes[whole], return_inverse=True)
         rows[:, column] = interner.ids([str(names[place]) for place in used])[places]
+    into.add_rows("train", rows)
+    take_values(into)
     entities = into.entities.names()
-    return Graph(Vocabulary(entities, into.relations.names(), _labels(labels or {}, entities)), as_triples(rows))
+    vocabulary = Vocabulary(entities, into.relations.names(), _labels(labels or {}, entities))
+    return Graph(vocabulary, as_triples(into.parts["train"][0]), into.literals.finished())
 
 
 def _names(role: str, codes: NDArray[Any], values: Sequence[Any]) -> list[str | None]:
@@ -141,37 +143,6 @@ def _fault(name: str) -> str | None:
     except UnicodeEncodeError:
         return "is no text of Unicode"
     return f"has {size:,} bytes, and a name may have {MAX_NAME_BYTES:,}" if size > MAX_NAME_BYTES else None
-
-
-def name_of(value: Any) -> str | None:
-    """The name that a value stands for; None where it stands for none.
-
-    >>> name_of("Rhine"), name_of(7), name_of(7.0), name_of(0.5), name_of(True), name_of(date(2026, 1, 2))
-    ('Rhine', '7', '7', '0.5', 'true', '2026-01-02')
-    >>> name_of(None), name_of(float("nan")), name_of(" ")
-    (None, None, None)
-    """
-    if isinstance(value, str):
-        return value if value.strip() else None
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    if isinstance(value, (bool, np.bool_)):
-        return str(bool(value)).lower()
-    if isinstance(value, Integral):
-        return str(int(value))
-    if isinstance(value, Real):
-        number = float(value)
-        if math.isnan(number):
-            return None
-        # A column of whole numbers with a gap is one of floats: 7.0 in it was the number 7.
-        return str(int(number)) if number.is_integer() else repr(number)
-    if isinstance(value, datetime):
-        return value.date().isoformat() if value.time() == datetime.min.time() else value.isoformat()
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return name_of(value.decode())
-    raise TypeError
 
 
 def _labels(labels: Mapping[Any, str], entities: Names) -> dict[int, str]:

@@ -43,6 +43,7 @@ def import_files(
     force: bool = False,
     skip_bad: bool = False,
     encoding: str | None = None,
+    values: bool = True,
     advance: Advance | None = None,
 ) -> Imported:
     """Read ``paths`` and write the graph folder ``out``.
@@ -50,6 +51,7 @@ def import_files(
     ``shares`` of valid and test are drawn at random where the files bring no splits; None keeps everything in train.
     With ``asked_to_split``, files with splits of their own are refused instead of left as they are. With ``skip_bad``,
     lines that cannot be read are left out and counted. Lines of tables that are not UTF-8 are read in ``encoding``.
+    Without ``values``, numbers and dates of tables are names of entities.
     """
     check_seed(seed)
     folder.check_target(out, force=force)
@@ -59,7 +61,9 @@ def import_files(
             hint="leave --split out, or name the files one by one to join them into one graph first",
         )
     start = time.monotonic()
-    read = read_graph(paths, format=format, labels=labels, advance=advance, skip_bad=skip_bad, encoding=encoding)
+    read = read_graph(
+        paths, format=format, labels=labels, advance=advance, skip_bad=skip_bad, encoding=encoding, values=values
+    )
     splits, how = read.splits, "given" if read.has_splits else "none"
     if not read.has_splits and shares is not None and sum(shares) > 0:
         splits, how = split_graph(splits["train"], *shares, seed=seed), "random"

@@ -56,6 +56,8 @@ class Graph:
     def from_triples(cls, triples: Iterable[Sequence[Any]], *, labels: Mapping[Any, str] | None = None) -> Graph:
         """A graph of rows (subject, relation, object), which are names or numbers.
 
+        A relation that leads to numbers or dates alone has values, which only SPARQL sees, unless its subjects are
+        numbers, too.
         Duplicate rows count once. Rows with a missing value (None, NaN, an empty text) are left out, with a warning.
         ``labels`` says what to show for a name.
 
@@ -78,8 +80,9 @@ class Graph:
     ) -> Graph:
         """A graph of three columns of a DataFrame, called ``subject``, ``relation`` and ``object``.
 
-        Whole numbers are names without a decimal point, whatever their column's type. Duplicate rows count once; rows
-        with a missing value are left out, with a warning. ``labels`` says what to show for a name.
+        Whole numbers are names without a decimal point, whatever their column's type. A relation that leads to numbers
+        or dates alone has values, which only SPARQL sees, unless its subjects are numbers, too. Duplicate rows count
+        once; rows with a missing value are left out, with a warning. ``labels`` says what to show for a name.
 
         >>> import pandas as pd
         >>> table = pd.DataFrame({"film": ["Alien", "Alien"], "how": ["year", "by"], "what": [1979, "Ridley Scott"]})

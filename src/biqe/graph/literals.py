@@ -30,6 +30,10 @@ class Interner:
     def __len__(self) -> int:
         return len(self._ids)
 
+    def __iter__(self) -> Iterator[str]:
+        """Names, by id."""
+        return iter(self._ids)
+
     def id(self, name: str) -> int:
         """Id of a name; one not seen before gets the next free id."""
         return self._ids.setdefault(name, len(self._ids))

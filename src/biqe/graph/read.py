@@ -13,7 +13,7 @@ from __future__ import annotations
 import codecs
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ from biqe.graph.read_table import USUAL_SEPARATORS, read_csv, read_labels, read_
 from biqe.graph.search import namespace_of
 from biqe.graph.table_shape import Shape, shape_of
 from biqe.graph.triples import Triples, as_triples
+from biqe.graph.values import take_values
 from biqe.graph.vocabulary import Names, Vocabulary
 
 _SAMPLE = 100_000
@@ -58,16 +59,19 @@ def read_graph(
     advance: Advance | None = None,
     skip_bad: bool = False,
     encoding: str | None = None,
+    values: bool = True,
 ) -> ReadGraph:
     """The graph in files and folders.
 
     ``format`` stands above the extensions, ``labels`` above a labels.tsv beside the files. ``advance`` is told of every
     few bytes read, for a progress bar. Refused: whatever cannot be read, with file and line, and an input without a
     single triple. With ``skip_bad``, bad lines of TSV, CSV, N-Triples and N-Quads are left out and counted. Lines of
-    tables that are not UTF-8 are read in ``encoding``, where one is given.
+    tables that are not UTF-8 are read in ``encoding``, where one is given. Without ``values``, numbers and dates of
+    tables are names of entities.
     """
     sources = find_sources(paths, format=format, labels=labels)
     into = Collector(advance=advance, skip_bad=skip_bad, encoding=_known(encoding))
+    into.values = values
     into.counts.ignored_files = [path.name + "/" * path.is_dir() for path in sources.ignored]
     for number, source in enumerate(sources.files):
         statements = into.counts.triples + into.counts.literals
@@ -77,6 +81,10 @@ def read_graph(
             raise EmptyResult(f"{source.path} holds no triple", hint=f"it was read as {source.format}")
     for path in sources.labels:
         read_labels(path, into.labels)
+    if values and not sources.has_splits:  # a benchmark keeps all that its files have
+        taken = take_values(into)
+        if taken:
+            into.counts.tables.append(f"numbers and dates, kept as values: {', '.join(taken)}")
     return _finish(into, sources)
 
 
@@ -93,6 +101,8 @@ def _read_file(source: Source, into: Collector, *, scope: int) -> None:
     """Readers are imported on first need where the libraries behind them are slow to load."""
     usual = USUAL_SEPARATORS.get(source.format)
     shape = shape_of(source.path, usual, into.encoding) if usual and source.path.is_file() else None
+    if shape is not None and shape.wide is not None and not into.values:
+        shape = replace(shape, wide=shape.wide.without_values())
     if shape is not None and shape != Shape(str(usual)):
         read_shaped(source, into, shape)
     elif source.format == "csv":

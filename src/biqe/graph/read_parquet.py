@@ -1,7 +1,7 @@
-"""Parquet: three columns of names, one triple a row.
+"""Parquet: three columns of names, one triple a row; or a row for each entity, told as in CSV.
 
-The columns are found by name (see ``header_columns`` of ``biqe.graph.read_table``); a file with exactly three columns
-is read in their order whatever they are called. Names may be strings in any of Arrow's forms, UTF-8 bytes, or integers.
+The columns of triples are found by name (see ``header_columns`` of ``biqe.graph.table_shape``); a file with exactly
+three columns is otherwise read in their order. Names may be strings in any of Arrow's forms, UTF-8 bytes, or integers.
 Literals are told from names, and labels kept, as in TSV. A file packed with gzip is unpacked to a temporary one first,
 since Parquet is not read from start to end.
 """
@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,10 +27,12 @@ from biqe.errors import UnreadableFile
 from biqe.graph.blocks import GZIP, MAX_NAME_BYTES, Input
 from biqe.graph.collect import Collector
 from biqe.graph.files import Source
-from biqe.graph.read_table import take_literal
-from biqe.graph.table_shape import header_columns
+from biqe.graph.read_table import read_wide, take_literal
+from biqe.graph.table_shape import Shape, header_columns, name_of, shape_of_rows
 
 _BATCH_ROWS = 1 << 18
+_SAMPLE_ROWS = 1 << 12
+"""Rows by which a file is judged."""
 _IS_TEXT = [
     # Older versions of pyarrow lack the last two.
     getattr(pa.types, f"is_{kind}")
@@ -44,6 +49,14 @@ def read_parquet(source: Source, into: Collector) -> None:
             raise UnreadableFile(f"{path} is empty", hint="was it written, or fetched, to its end?")
         with ExitStack() as stack:
             file = stack.enter_context(pq.ParquetFile(_unpacked(path, stack)))
+            shape = _wide_shape(path, file)
+            if shape is not None:
+                if not into.values and shape.wide is not None:
+                    shape = replace(shape, wide=shape.wide.without_values())
+                read_wide(source, _rows_of_text(path, file), into, shape)
+                if into.advance is not None:
+                    into.advance(path.stat().st_size)
+                return
             names = _columns(path, file.schema_arrow.names)
             into.counts.ignored_columns += [name for name in file.schema_arrow.names if name not in names]
             first_row = 1
@@ -71,6 +84,35 @@ def _unpacked(path: Path, stack: ExitStack) -> Path | IO[bytes]:
         shutil.copyfileobj(packed, unpacked, 1 << 20)
     unpacked.seek(0)
     return unpacked
+
+
+def _wide_shape(path: Path, file: pq.ParquetFile) -> Shape | None:
+    """How the file is read if a row of it is an entity; None if a row is a fact."""
+    names = file.schema_arrow.names
+    if header_columns(names) is not None or len(names) < 2:
+        return None
+    sample = [row for _, row in islice(_rows_of_text(path, file), _SAMPLE_ROWS)]
+    shape = shape_of_rows([names, *sample], ",")
+    return shape if shape.wide is not None else None
+
+
+def _rows_of_text(path: Path, file: pq.ParquetFile) -> Iterator[tuple[int, list[str]]]:
+    """Rows as a CSV file would have them, numbered from 1; what is missing is empty."""
+    number = 0
+    for batch in file.iter_batches(_SAMPLE_ROWS):
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            number += 1
+            cells: list[str] = []
+            for name, value in zip(batch.schema.names, row, strict=True):
+                try:
+                    cells.append(name_of(value) or "")
+                except (TypeError, UnicodeDecodeError):
+                    raise UnreadableFile(
+                        f"{path}, row {number:,}: column {name!r} holds a {type(value).__name__}; "
+                        "values are texts, numbers or dates",
+                        hint="leave that column out, or write its values as text",
+                    ) from None
+            yield number, cells
 
 
 def _columns(path: Path, present: list[str]) -> tuple[str, str, str]:

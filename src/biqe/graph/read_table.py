@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -30,6 +31,9 @@ from biqe.graph.table_shape import Columns, Shape, header_columns, wrong_row
 
 SEPARATOR_WORDS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "vertical bar"}
 USUAL_SEPARATORS = {"csv": ",", "tsv": "\t"}
+
+MAX_TAKEN_BACK = 10_000_000
+"""Lines that are read once more, behind quotation marks that are never closed; beyond that, the file is refused."""
 
 _LITERAL = re.compile(
     r'"(.*)"(?:@([A-Za-z]+(?:-[A-Za-z0-9]+)*)|\^\^(?:<([^<>\x00-\x20]*)>|([A-Za-z][\w.-]*:[\w.-]+)))', re.DOTALL
@@ -63,12 +67,17 @@ def read_shaped(source: Source, into: Collector, shape: Shape) -> None:
     word = SEPARATOR_WORDS[shape.separator]
     if shape.separator != USUAL_SEPARATORS[source.format]:
         into.counts.tables.append(f"{source.path.name}: columns are separated by {word}s")
-    if shape.wide is None:
-        columns = Columns() if shape.has_header else None
-    else:
-        into.counts.tables.append(f"{source.path.name}: {shape.wide}")
-        rows, columns = _unfolded(source.path, rows, into, shape), Columns()
+    if shape.wide is not None:
+        return read_wide(source, rows, into, shape)
+    columns = Columns() if shape.has_header else None
     into.add_triples(source.split, _triples(source, rows, into, word, columns))
+
+
+def read_wide(source: Source, rows: Iterator[tuple[int, list[str]]], into: Collector, shape: Shape) -> None:
+    """All triples of numbered rows, each of which is an entity."""
+    into.counts.tables.append(f"{source.path.name}: {shape.wide}")
+    facts = _unfolded(source.path, rows, into, shape)
+    into.add_triples(source.split, _triples(source, facts, into, "", Columns()))
 
 
 def _unfolded(
@@ -204,23 +213,59 @@ def _unescaped(escape: re.Match[str]) -> str:
 def _csv_rows(path: Path, into: Collector, separator: str = ",") -> Iterator[tuple[int, list[str]]]:
     # A field longer than a name may be gets the message of check_names, or is no name and is ignored.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
-    reader = csv.reader(_csv_lines(path, into), delimiter=separator, strict=True)
+    lines, line = _TakenBack(_csv_lines(path, into)), 0
     while True:
-        line = reader.line_num + 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            bad = BadLine(
-                path, line, f"not valid CSV: {error}", hint='a quoted name ends with "; a " inside it is written ""'
-            )
-            if reader.line_num > line:  # a quotation mark that is never closed takes the rest of the file with it
-                raise bad from error
-            into.refuse(bad)
-            continue
-        if row and (len(row) > 1 or row[0].strip(" \r\n")):
-            yield line, row
+        # Where no line may be skipped, the first error ends the reading, and no line has to be remembered.
+        reader = csv.reader(lines if into.skip_bad else lines.lines, delimiter=separator, strict=True)
+        before = line
+        while True:
+            line = before + reader.line_num + 1
+            try:
+                row = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                into.refuse(
+                    BadLine(
+                        path,
+                        line,
+                        f"not valid CSV: {error}",
+                        hint='a quoted name ends with "; a " inside it is written ""',
+                    )
+                )
+                break
+            lines.of_row.clear()
+            if row and (len(row) > 1 or row[0].strip(" \r\n")):
+                yield line, row
+        # A quotation mark that is never closed took lines with it that may be good.
+        if lines.take_back() > MAX_TAKEN_BACK:
+            raise BadLine(path, line, "not valid CSV: many quotation marks are never closed")
+
+
+class _TakenBack:
+    """Lines, of which those behind the first of a broken row can be read once more."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self.lines = lines
+        self.of_row: list[str] = []
+        """Lines of the row that is being read."""
+        self._again: deque[str] = deque()
+        self._count = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.popleft() if self._again else next(self.lines)
+        self.of_row.append(line)
+        return line
+
+    def take_back(self) -> int:
+        """Take back all lines of the row but the first; how many were taken back so far."""
+        self._again.extendleft(reversed(self.of_row[1:]))
+        self._count += len(self.of_row) - 1
+        self.of_row.clear()
+        return self._count
 
 
 def _csv_lines(path: Path, into: Collector) -> Iterator[str]:

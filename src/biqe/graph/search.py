@@ -64,7 +64,9 @@ def _wanted(text: str, limit: int) -> str:
         raise InvalidOption(f"limit must be 1 or more. Got {limit}")
     wanted = fold(text.strip())
     if not wanted:
-        raise InvalidOption("the text to look for is empty")
+        raise InvalidOption(
+            "the text to look for is empty", hint="any part of a name will do, such as 'rhi' for the Rhine"
+        )
     return wanted
 
 

@@ -13,11 +13,17 @@ second does not look like relations, a row is an entity, too.
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from numbers import Integral, Real
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from biqe.errors import BadLine, BiqeError
 from biqe.graph.blocks import blocks
@@ -119,6 +125,10 @@ class Wide:
         values = [self.names[place] for place in self.literals]
         return said + (f"; values: {', '.join(values)}" if values else "")
 
+    def without_values(self) -> Wide:
+        """The same with numbers and dates as names of entities."""
+        return replace(self, literals={place: kind for place, kind in self.literals.items() if kind == _TEXT})
+
     def facts(self, row: Sequence[str]) -> Iterator[tuple[str, str, str]]:
         """The facts of a row; a value is written as N-Triples has it."""
         subject = row[self.key].strip()
@@ -131,8 +141,7 @@ class Wide:
                     continue
                 if place in self.literals:
                     kind = self.literals[place]
-                    fits = next((one for pattern, one in _KINDS if pattern.fullmatch(part)), _TEXT)
-                    yield subject, self.names[place], _literal(part, kind if fits != _TEXT else _TEXT)
+                    yield subject, self.names[place], _literal(part, kind if value_kind(part) else _TEXT)
                 else:
                     yield subject, self.names[place], " ".join(part.split())
 
@@ -159,7 +168,7 @@ def shape_of(path: Path, separator: str, encoding: str | None = None) -> Shape:
     else:
         widths = {one: _width(found) for one, found in rows.items()}
         one = max(widths, key=lambda each: (widths[each], each == separator))
-    return _of_rows(rows[one], one) if _width(rows[one]) > 1 else Shape(separator)
+    return shape_of_rows(rows[one], one) if _width(rows[one]) > 1 else Shape(separator)
 
 
 def _sample(path: Path, encoding: str | None) -> list[str]:
@@ -193,7 +202,8 @@ def _width(rows: list[list[str]]) -> int:
     return width if count >= AGREEING * len(rows) else 0
 
 
-def _of_rows(rows: list[list[str]], separator: str) -> Shape:
+def shape_of_rows(rows: list[list[str]], separator: str) -> Shape:
+    """The shape of a table that begins with these rows."""
     width = _width(rows)
     first, *others = rows
     others = [row for row in others if len(row) == width]
@@ -239,6 +249,46 @@ def _wide(names: tuple[str, ...], rows: list[list[str]]) -> Wide:
             literals[place] = kind
             several.pop(place, None)
     return Wide(names, key, literals, several)
+
+
+def name_of(value: Any) -> str | None:
+    """The name that a value stands for; None where it stands for none.
+
+    >>> name_of("Rhine"), name_of(7), name_of(7.0), name_of(0.5), name_of(True), name_of(date(2026, 1, 2))
+    ('Rhine', '7', '7', '0.5', 'true', '2026-01-02')
+    >>> name_of(None), name_of(float("nan")), name_of(" ")
+    (None, None, None)
+    """
+    if isinstance(value, str):
+        return value if value.strip() else None
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, (bool, np.bool_)):
+        return str(bool(value)).lower()
+    if isinstance(value, Integral):
+        return str(int(value))
+    if isinstance(value, Real):
+        number = float(value)
+        if math.isnan(number):
+            return None
+        # A column of whole numbers with a gap is one of floats: 7.0 in it was the number 7.
+        return str(int(number)) if number.is_integer() else repr(number)
+    if isinstance(value, datetime):
+        return value.date().isoformat() if value.time() == datetime.min.time() else value.isoformat()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return name_of(value.decode())
+    raise TypeError
+
+
+def value_kind(text: str) -> str | None:
+    """The type of a number or a date; None for a name.
+
+    >>> value_kind("1979-05-25"), value_kind("Alien")
+    ('http://www.w3.org/2001/XMLSchema#date', None)
+    """
+    return next((kind for pattern, kind in _KINDS if pattern.fullmatch(text)), None)
 
 
 def _kind(cells: Sequence[str]) -> str | None:

@@ -20,8 +20,9 @@ import numpy as np
 from biqe.answer.answers import Answers, Row
 from biqe.answer.beyond_links import BeyondLinks
 from biqe.answer.execute import count, select_rows, verdict
-from biqe.answer.explain_request import explain_options, row_of
-from biqe.answer.terms import TermTable
+from biqe.answer.explain_request import behind, explain_options, row_of
+from biqe.answer.result import ShownNames
+from biqe.answer.terms import TermRow, TermTable
 from biqe.errors import (
     InvalidOption,
     NotPredictableYet,
@@ -282,7 +283,7 @@ class KnowledgeBase:
             if is_about_literals and not predict:
                 return self._from_store(text, config, start, "")
             if predict:
-                parts = divided(parsed, self._leads_to_literals_alone)
+                parts = divided(parsed, self.leads_to_literals)
                 if is_about_literals or not all(part.is_plain for part in parts):
                     return self._beyond_links(text, parsed, parts, config, start, model)
             question = bind_question(parsed, self.vocabulary)
@@ -294,7 +295,7 @@ class KnowledgeBase:
                 return self._from_store(text, config, start, refusal.message.replace(OUTSIDE, "not predicted"))
             except SparqlSyntax as error:
                 # Of two complaints about one text, the one about the part that both read.
-                raise (error if beyond and mode == "known" else refusal) from None
+                raise (error if beyond else refusal) from None
         if not predict:
             return self._answered(text, question, None, config, start, "")
         return self._predicted(text, question, config, start, model)
@@ -311,7 +312,12 @@ class KnowledgeBase:
             source=self.name,
             seconds=time.perf_counter() - start,
             note=join_notes(notes),
+            names=self._shown_names,
         )
+
+    @cached_property
+    def _shown_names(self) -> ShownNames:
+        return ShownNames(self.vocabulary, self.prefixes or {})
 
     def _beyond_links(
         self,
@@ -324,17 +330,19 @@ class KnowledgeBase:
     ) -> TermTable:
         """The answer to a question of which links are a part."""
         loading = time.perf_counter()
-        self.predictor_of(None if model == AUTO else model)  # the first question waits for it
+        # The first question waits for it.
+        links = self.predictor_of(None if model == AUTO else model).links
         start += time.perf_counter() - loading
 
         def of_links(part: Question, config: AskConfig) -> Answers | TermTable:
             return self._predicted(text, bind_question(part, self.vocabulary), config, time.perf_counter(), model)
 
         store = partial(self.store.query, prefixes=self.prefixes)
-        found = BeyondLinks(text, question, parts, self.graph, store, of_links, config).answer(source=self.name)
+        beyond = BeyondLinks(text, question, parts, self.graph, store, of_links, config, links, self._shown_names)
+        found = beyond.answer(source=self.name)
         return replace(found, seconds=time.perf_counter() - start)
 
-    def _leads_to_literals_alone(self, name: str) -> bool:
+    def leads_to_literals(self, name: str) -> bool:
         """Whether a relation, in any of its spellings, has literals as objects and no entities."""
         there = not self.literal_relations.isdisjoint(spellings(name))
         return there and relation_called(name, self.vocabulary) is None
@@ -465,11 +473,12 @@ class KnowledgeBase:
             why,
             join_notes([numbers if len(rows) > rows.known_count else "", note]),
             self.explain,
+            self.prefixes or {},
         )
 
     def explain(
         self,
-        row_or_query: Row | str,
+        row_or_query: Row | TermRow | str,
         *,
         row: int | None = None,
         views: Sequence[str] | None = None,
@@ -478,7 +487,8 @@ class KnowledgeBase:
         """Why a row is an answer: in a ``sentence``, then what it rests on and what speaks for its missing links.
 
         The row is one that ``ask`` gave; or it is given by a query and its place among the answers, from 0, as in
-        ``answers[row]``; ``options`` are then those of ``ask``. ``views`` are some of witness, attention (what each
+        ``answers[row]``; ``options`` are then those of ``ask``. Of a row with values beside links, the links are
+        explained. ``views`` are some of witness, attention (what each
         unknown looked at) and counterfactual (what would change the row); left out, the witness.
 
         >>> from biqe.knowledge_base import open
@@ -493,6 +503,8 @@ class KnowledgeBase:
         elif row is not None or options:
             given = ", ".join(["row"] * (row is not None) + list(options))
             raise InvalidOption(f"{given} goes with a query; a row was given itself")
+        if isinstance(chosen, TermRow):
+            chosen = behind(chosen)
         if not isinstance(chosen, Row):
             raise InvalidOption(
                 "only rows of entities can be explained: these are values, with nothing behind them",

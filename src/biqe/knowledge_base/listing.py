@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,11 +15,11 @@ from biqe.answer.result import ResultRows, ResultTable, TextRow, TextTable, View
 from biqe.errors import InvalidOption
 from biqe.graph import search
 from biqe.graph.knowledge_graph import Graph, counted
-from biqe.graph.vocabulary import Names, Vocabulary
+from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bind import RDF_TYPE, relation_called
 from biqe.query.bound import members
 from biqe.query.nearest import local_part
-from biqe.query.scan import abbreviated
+from biqe.query.scan import in_query
 
 if TYPE_CHECKING:
     import pandas
@@ -133,14 +134,10 @@ def find(vocabulary: Vocabulary, prefixes: Mapping[str, str], text: str, limit: 
     return Finds(text, [*relations, *entities])
 
 
-def in_query(names: Names, id_: int, prefixes: Mapping[str, str]) -> str:
-    """A name as it can be written in a query. An underscore stands for a blank, unless there is such a name, too."""
-    name = names[id_]
-    joined = name.replace(" ", "_")
-    return abbreviated(joined if joined == name or names.find(joined) is None else name, prefixes)
-
-
 # Relations
+
+AMONG = 8
+"""Entities with most triples among which an example is chosen."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +149,7 @@ class End:
     kinds: Mapping[str, int]
     """Each kind with how many of the entities are of it, most frequent first; empty in a graph without types."""
     example: str
-    """The entity with most triples of the relation."""
+    """Of the entities with most triples of the relation, the one with the shortest name that is no number."""
     label: str
     """What stands in a table: the kinds, or the number of entities and the example."""
 
@@ -209,7 +206,8 @@ def schema(name: str, graph: Graph, prefixes: Mapping[str, str]) -> Schema:
         found, numbers = np.unique(kinds[members(kind_offsets, entities)[1]], return_counts=True)
         order = np.argsort(-numbers, kind="stable")
         pairs = [(int(found[place]), int(numbers[place])) for place in order]
-        example = int(entities[counts.argmax()])
+        most = entities[np.argsort(-counts, kind="stable")[:AMONG]].tolist()
+        example = min(most, key=lambda entity: _plainness(_label(vocabulary, entity)))
         shown = [f"{_label(vocabulary, kind)} {count:,}" for kind, count in pairs]
         label = ", ".join(shown[:3]) + (f" and {len(shown) - 3:,} more" if len(shown) > 3 else "")
         return End(
@@ -227,6 +225,11 @@ def schema(name: str, graph: Graph, prefixes: Mapping[str, str]) -> Schema:
         query = in_query(vocabulary.relations, relation, prefixes)
         rows.append(RelationEnds(vocabulary.relations[relation], query, int(sizes[relation]), *ends))
     return Schema(name, rows)
+
+
+def _plainness(label: str) -> tuple[bool, int]:
+    """Names before numbers, short ones first."""
+    return not re.search(r"[^\W\d]", label), len(label)
 
 
 def _label(vocabulary: Vocabulary, entity: int) -> str:

@@ -21,6 +21,8 @@ MOST_LINKS = 5_000
 """Frequent links that count as traits, at most."""
 FEWEST = 5
 """Entities that must share a link for it to be a trait."""
+MANY = 10
+"""Entities that must share a trait for it to rule out what none of them has."""
 FIGURES = 3
 """How an entity fits: by its most fitting trait, by the mean of its traits, by its least fitting trait (logits)."""
 
@@ -93,6 +95,13 @@ class Kinds:
         others, own = (self._logits(direction, base, counted) for counted in (0, 1))
         _fit(traits.offsets, traits.traits, traits.about, direction, others, own, _logit(base), found)
         return found
+
+    def rules_out(self, traits: Traits, entity: int, direction: int) -> bool:
+        """Whether an entity without links in ``direction`` has a trait that many share, none of whom has such links."""
+        every = traits.traits[traits.offsets[entity] : traits.offsets[entity + 1]]
+        if (every == direction).any():
+            return False
+        return bool(((self.sizes[every] >= MANY) & (self.together[every, direction] == 0)).any())
 
     def _logits(self, direction: int, base: float, own: int) -> NDArray[np.float32]:
         """(2R + m,) what each trait says; ``own`` is 1 for an entity with links in the direction, which does not count

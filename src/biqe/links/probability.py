@@ -115,6 +115,14 @@ class LinkProbability:
     def link_rules(self) -> LinkRules:
         return self.knowledge.link_rules.widened(self._R)
 
+    def is_of_kind(self, entity: int, direction: int) -> bool:
+        """Whether the kind of an entity lets it have links in ``direction`` (relation ids to 2R), as far as known."""
+        known, relation = self._known_relations, direction % self._R
+        if relation >= known:
+            return True
+        of_kinds = relation + known * (direction >= self._R)
+        return not self.knowledge.kinds.rules_out(self.traits, entity, of_kinds)
+
     def to_all(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
         """(n, E) log-probabilities of the links from each head along its relation to every entity."""
         device, heads, relations = heads.device, heads.cpu(), relations.cpu()  # rules and kinds are arrays

@@ -319,7 +319,7 @@ def _entity_hint(name: str, vocabulary: Vocabulary) -> str | None:
     shown_of: dict[int, str] = {}
     for _, id_, shown in sorted(near, key=lambda item: -item[0]):
         shown_of.setdefault(id_, shown)
-    return _did_you_mean(list(shown_of.values()))
+    return _did_you_mean(list(shown_of.values())) or "look it up with find: any part of the name, in any case"
 
 
 def _relation_hint(name: str, vocabulary: Vocabulary) -> str:

@@ -10,13 +10,16 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urljoin
 
 from biqe.errors import SparqlSyntax
 from biqe.graph import PLAIN
 from biqe.query.question import is_absolute, written
 from biqe.query.subset import OUTSIDE, PATTERNS, SUPPORTED, explain, shown
+
+if TYPE_CHECKING:
+    from biqe.graph.vocabulary import Names
 
 MAX_CHARACTERS = 100_000
 MAX_WORDS = 1_500
@@ -304,6 +307,13 @@ def abbreviated(name: str, prefixes: Mapping[str, str]) -> str:
         if name.startswith(namespace) and is_name and "%" not in short and "\\" not in short:
             return short
     return written(name)
+
+
+def in_query(names: Names, id_: int, prefixes: Mapping[str, str]) -> str:
+    """A name as it can be written in a query. An underscore stands for a blank, unless there is such a name, too."""
+    name = names[id_]
+    joined = name.replace(" ", "_")
+    return abbreviated(joined if joined == name or names.find(joined) is None else name, {**STANDARD, **prefixes})
 
 
 def name_in(text: str, prefixes: Mapping[str, str]) -> str:

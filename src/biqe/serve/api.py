@@ -130,7 +130,9 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
         """The query as a graph, or its errors with line and column. The query is not answered."""
         query_checks.refuse_oversized(question.query, limits)
         query_checks.refuse_long_question(question.query)
-        return await engine.run(lambda: page_metadata.parsed(question.query, kb.prefixes, vocabulary()))
+        return await engine.run(
+            lambda: page_metadata.parsed(question.query, kb.prefixes, vocabulary(), kb.leads_to_literals)
+        )
 
     @api.post("/load", operation_id="load", openapi_extra={"requestBody": _UPLOAD}, responses=_BODY_ERRORS)
     async def load(request: Request) -> Receipt:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from biqe.graph.index import Index
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import local_name
-from biqe.knowledge_base.listing import in_query
 from biqe.query.bind import find_entity
+from biqe.query.scan import in_query
 from biqe.serve import schemas as out
 from biqe.serve.example_questions import Questions
 from biqe.serve.views import entity_value

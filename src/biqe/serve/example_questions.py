@@ -15,22 +15,23 @@ from numpy.typing import NDArray
 from biqe.graph.index import objects
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import local_name
-from biqe.knowledge_base.listing import in_query
 from biqe.query.bind import RDF_TYPE, relation_called
+from biqe.query.scan import in_query
 from biqe.serve import schemas as out
 
 if TYPE_CHECKING:
     from biqe.links.probability import LinkProbability
 
 EXAMPLES = 6
-JUDGED = 16
-"""Relations and objects of which the most likely questions are made."""
+JUDGED, JUDGED_OF_SMALL_GRAPHS, JUDGED_LINKS = 16, 200, 100_000
+"""Relations and objects, and as many subjects and relations, of which the most likely questions are made, at least and
+at most; between these, as many as have so many possible links."""
 LISTED = 5
 """Predicted rows by which questions are compared."""
 SAMPLED = 50
 """Entities that tell of what kind those are that a question asks for."""
 _Link = tuple[int, int]
-"""A relation and its object."""
+"""A direction and the entity that is its head: of a relation and its object, the inverse relation and the object."""
 
 PAPER = (
     (
@@ -48,22 +49,31 @@ def examples(graph: Graph, prefixes: Mapping[str, str], links: LinkProbability |
     triples = graph.triples
     if not len(triples):
         return []
-    # The most frequent (relation, object) pairs, except very frequent ones, give questions with several answers.
-    pairs = Counter(map(tuple, triples[:: max(1, len(triples) // 20_000), 1:].tolist()))
     ask = Questions(graph, prefixes)
-    fitting = [pair for pair in pairs if pair[0] != ask.type_relation] or list(pairs)
-    middle = sorted((pair for pair in fitting if pairs[pair] <= 50), key=lambda pair: -pairs[pair])[:200] or fitting
-    of_relation: dict[int, list[_Link]] = {}
-    for relation, entity in middle:
-        of_relation.setdefault(relation, []).append((relation, entity))
-    asked: Iterable[tuple[_Link, int | None]] = ((several[0], None) for several in of_relation.values())
+    whos, whoms = ([list(each) for each in _by_direction(graph, ask.type_relation, side).values()] for side in (2, 0))
+    asked: Iterable[tuple[_Link, int | None]] = ((several[0], None) for several in whos)
     if links is not None:
-        rounds = zip_longest(*of_relation.values())
-        asked = _likely([pair for some in rounds for pair in some if pair is not None][:JUDGED], links)
-    found = [ask.who(*link) if other is None else ask.who_and_what(*link, other) for link, other in asked]
+        rounds = ([pair for some in zip_longest(*side) for pair in some if pair] for side in (whos, whoms))
+        judged = min(max(JUDGED, JUDGED_LINKS // graph.entity_count), JUDGED_OF_SMALL_GRAPHS)
+        asked = _likely([pair for side in rounds for pair in side[:judged]], links)
+    found = [ask.about(*link, other) for link, other in asked]
     if all(graph.vocabulary.entities.find(name) is not None for name in ("Germany", "France", "Rhine")):
         found[1:1] = [out.Example(title=title, query=query) for title, query in PAPER]
     return found[:EXAMPLES]
+
+
+def _by_direction(graph: Graph, without: int | None, side: int) -> dict[int, list[_Link]]:
+    """Links with this side given that have several answers, by direction: the most frequent ones, except very frequent
+    ones."""
+    triples = graph.triples[:: max(1, len(graph.triples) // 20_000)]
+    direction = triples[:, 1] + graph.relation_count * (side == 2)
+    pairs = Counter(zip(direction.tolist(), triples[:, side].tolist(), strict=True))
+    fitting = [pair for pair in pairs if without is None or pair[0] % graph.relation_count != without] or list(pairs)
+    middle = sorted((pair for pair in fitting if pairs[pair] <= 50), key=lambda pair: -pairs[pair])[:200] or fitting
+    found: dict[int, list[_Link]] = {}
+    for pair in middle:
+        found.setdefault(pair[0], []).append(pair)
+    return found
 
 
 class Questions:
@@ -83,6 +93,13 @@ class Questions:
         if self.type_relation is None:
             return []
         return objects(self.graph.index, entity, self.type_relation).tolist()
+
+    def about(self, direction: int, entity: int, other: int | None = None) -> out.Example:
+        """Where does a direction lead to from an entity, and what does another relation lead to from there?"""
+        relation = direction % self.graph.relation_count
+        if direction < self.graph.relation_count:
+            return self.whom(entity, relation)
+        return self.who(relation, entity) if other is None else self.who_and_what(relation, entity, other)
 
     def who(self, relation: int, entity: int) -> out.Example:
         """Who has this link?"""
@@ -146,16 +163,19 @@ def _which(kind: str | None) -> str:
 
 def _likely(pairs: list[_Link], links: LinkProbability) -> list[tuple[_Link, int | None]]:
     """Questions whose five likeliest predicted rows are most probable, those first, one of each kind: who else has a
-    link; and what another relation leads to from those who have it, where most of them have that relation but some
-    lack it."""
+    link; what else a relation leads to; and what another relation leads to from those who have a link, where most of
+    them have that relation but some lack it."""
     import torch
 
     count, triples = links.graph.relation_count, links.graph.triples
     asked: list[tuple[_Link, int | None]] = []
     heads: list[tuple[int, int, int]] = []  # number of the question, head, direction
-    for relation, entity in pairs:
-        heads.append((len(asked), entity, relation + count))
-        asked.append(((relation, entity), None))
+    for direction, entity in pairs:
+        heads.append((len(asked), entity, direction))
+        asked.append(((direction, entity), None))
+        if direction < count:
+            continue
+        relation = direction - count
         subjects = triples[(triples[:, 1] == relation) & (triples[:, 2] == entity), 0]
         uses = np.unique(triples[np.isin(triples[:, 0], subjects)][:, :2], axis=0)  # who has which relation
         having = np.bincount(uses[:, 1], minlength=count)
@@ -164,11 +184,11 @@ def _likely(pairs: list[_Link], links: LinkProbability) -> list[tuple[_Link, int
             other = int(having.argmin())
             lacking = np.setdiff1d(subjects, uses[uses[:, 1] == other, 0])[:LISTED]
             heads += [(len(asked), head, other) for head in lacking.tolist()]
-            asked.append(((relation, entity), other))
-    question, head, direction = np.array(heads).T
+            asked.append(((direction, entity), other))
+    question, head, directions = np.array(heads).T
     with torch.inference_mode():  # as where questions are answered: rows are remembered from one to the other
-        found = links.to_all(torch.from_numpy(head), torch.from_numpy(direction)).numpy()
-    rows, stored = links.walks.of_heads(head, direction)
+        found = links.to_all(torch.from_numpy(head), torch.from_numpy(directions)).numpy()
+    rows, stored = links.walks.of_heads(head, directions)
     found[rows, stored] = -np.inf
     likeliest = np.exp(np.sort(found, axis=1)[:, ::-1][:, :LISTED])
     # Of a question with several heads, the best row of each.
@@ -176,6 +196,6 @@ def _likely(pairs: list[_Link], links: LinkProbability) -> list[tuple[_Link, int
     scores = np.bincount(question, likeliest.sum(axis=1), len(asked))
     best: dict[tuple[int, int | None], tuple[_Link, int | None]] = {}
     for number in np.argsort(-scores, kind="stable").tolist():
-        (relation, _), other = asked[number]
-        best.setdefault((relation, other), asked[number])
+        (direction, _), other = asked[number]
+        best.setdefault((direction, other), asked[number])
     return list(best.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,10 +15,10 @@ from biqe.graph.index import subjects
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import find, local_name
 from biqe.graph.vocabulary import Vocabulary
-from biqe.knowledge_base.listing import in_query
 from biqe.query.bind import bind_question, entities_called, relation_called
-from biqe.query.question import Entity, Variable, written
-from biqe.query.scan import name_in, scan
+from biqe.query.divide import divided
+from biqe.query.question import ASK, Branch, Entity, Question, Variable, written
+from biqe.query.scan import in_query, name_in, scan
 from biqe.query.sparql import parse_question
 from biqe.serve import federate
 from biqe.serve import schemas as out
@@ -159,17 +159,29 @@ def graph_metadata(
 # A query that is being typed
 
 
-def parsed(text: str, prefixes: Mapping[str, str] | None, vocabulary: Vocabulary) -> out.ParseOut:
-    """The query as a graph, or its errors with line and column."""
+def parsed(
+    text: str,
+    prefixes: Mapping[str, str] | None,
+    vocabulary: Vocabulary,
+    of_literals: Callable[[str], bool] = lambda relation: False,
+) -> out.ParseOut:
+    """The query as a graph, or its errors with line and column. ``of_literals`` tells whether a relation leads to
+    literals alone."""
     try:
-        question = parse_question(text, prefixes=prefixes)
+        question = parse_question(text, prefixes=prefixes, wide=True)
     except BiqeError as error:
         known_only = is_sparql(text, prefixes, vocabulary)
         empty = out.Drawing(nodes=[], edges=[])
         return out.ParseOut(graph=empty, targets=[], errors=[_problem(error)], known_only=known_only)
     problems = []
     try:
-        bind_question(question, vocabulary)
+        parts = divided(question, of_literals)
+        if all(part.is_plain for part in parts):
+            bind_question(question, vocabulary)
+        for part in parts:
+            links = tuple(each for each in part.links.patterns if isinstance(each.relation, str))
+            if links and not part.is_plain:
+                bind_question(Question(ASK, (), (Branch(links),)), vocabulary)
     except BiqeError as error:  # an unknown name; the query can be drawn all the same
         problems.append(_problem(error))
     targets = [str(name) for name in question.targets]

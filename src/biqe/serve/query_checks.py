@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from biqe.errors import RequestRefused
 from biqe.query.question import is_absolute
-from biqe.query.scan import MAX_WORDS, Scan, Word, scan
+from biqe.query.scan import MAX_WORDS, STANDARD, Scan, Word, scan
 from biqe.query.subset import shown
 from biqe.serve.config import Limits
 
@@ -140,8 +140,9 @@ def _too_large(what: str, hint: str = "") -> RequestRefused:
 
 
 def refuse_undeclared(scanned: Scan, prefixes: Mapping[str, str] | None) -> None:
-    """SparqlSyntax for the first prefix that neither the text nor the graph (``prefixes``) declares."""
-    declared = {"", *(prefixes or {})}
+    """SparqlSyntax for the first prefix that neither the text nor the graph (``prefixes``) declares, but for the usual
+    ones, which need no declaration."""
+    declared = {"", *STANDARD, *(prefixes or {})}
     for at, word in enumerate(scanned.words):
         prefix, colon, _ = word.text.partition(":")
         if word.kind != "name" or prefix in declared:

@@ -145,7 +145,7 @@ class ParseOut(BaseModel):
     graph: Drawing
     targets: list[str]
     errors: list[Problem]
-    known_only: bool = Field(description="Whether the query is answered in mode known only.")
+    known_only: bool = Field(description="Whether the query is answered from the graph alone: nothing is predicted.")
 
 
 class WitnessLink(BaseModel):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from biqe.answer.answers import Answers, Link, Row
-from biqe.answer.result import PREDICTED, is_blank, value_of
+from biqe.answer.result import PREDICTED, ShownNames, is_blank, value_of
 from biqe.answer.terms import TermRow, TermTable
 from biqe.exact.store import Term, iri_of
 from biqe.explain.words import short
@@ -37,7 +37,7 @@ def answer(
         shown = [
             _row(
                 row,
-                [entity_value(id_, vocabulary) for id_ in row.ids],
+                [_shown(entity_value(id_, vocabulary), found.names) for id_ in row.ids],
                 _links(found, row, row.missing, row.evidence.missing) if row.status == PREDICTED else [],
                 _links(found, row, row.held, row.evidence.held) if facts else [],
             )
@@ -47,16 +47,17 @@ def answer(
         if found.model is None and found.config.mode == "both" and not notes:
             notes.append("There is no model here, so nothing was predicted.")
     else:
+        names = found.names or ShownNames(vocabulary, {})
         shown = [
             _row(
                 row,
-                [term_value(term, vocabulary) for term in row.terms.values()],
+                [_shown(term_value(term, vocabulary), names) for term in row.terms.values()],
                 [
                     out.LinkOut(
                         subject=link.subject,
                         predicate=link.relation,
                         object=link.object,
-                        labels=[short(link.subject), short(link.relation), short(link.object)],
+                        labels=[names.last_part(name) for name in link[:3]],
                         probability=link.probability,
                     )
                     for link in row.missing
@@ -80,6 +81,12 @@ def answer(
         form=form,
         truncated=is_cut(found) or total < len(found),
     )
+
+
+def _shown(value: out.Value, names: ShownNames) -> out.Value:
+    """With a prefixed name for a label, where an IRI has no other."""
+    is_bare = value.name is not None or value.iri is not None
+    return value.model_copy(update={"label": names.prefixed(value.label)}) if is_bare else value
 
 
 def _row(

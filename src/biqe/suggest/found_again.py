@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from biqe.exact.answers import checkpoint
 from biqe.links.probability import LinkProbability
-from biqe.query.scan import abbreviated
+from biqe.query.scan import in_query
 
 ASKED = 400
 """Hidden facts that are looked for, at most."""
@@ -67,7 +67,7 @@ def found_again(
 
 def _query(links: LinkProbability, direction: int, head: int, prefixes: Mapping[str, str]) -> str:
     vocabulary, relations = links.graph.vocabulary, links.graph.relation_count
-    relation = abbreviated(vocabulary.relations[direction % relations], prefixes)
-    entity = abbreviated(vocabulary.entities[head], prefixes)
+    relation = in_query(vocabulary.relations, direction % relations, prefixes)
+    entity = in_query(vocabulary.entities, head, prefixes)
     pattern = f"{entity} {relation} ?x" if direction < relations else f"?x {relation} {entity}"
     return f"SELECT ?x WHERE {{ {pattern} }}"

@@ -15,7 +15,7 @@ from biqe.graph.knowledge_graph import counted
 from biqe.graph.visible import for_notebook, html_table
 from biqe.predict.evidence import IdLink
 from biqe.query.bind import find_entity, find_relation
-from biqe.query.scan import abbreviated, name_in
+from biqe.query.scan import in_query, name_in
 
 if TYPE_CHECKING:
     from biqe.predict.predictor import Predictor
@@ -73,7 +73,12 @@ class Suggestion:
     @property
     def query(self) -> tuple[str, str, str]:
         """Subject, relation and object as they can be pasted into a query."""
-        return tuple(abbreviated(name, self._suggester.prefixes) for name in (self.subject, self.relation, self.object))  # type: ignore[return-value]
+        names, prefixes = self._suggester.vocabulary, self._suggester.prefixes
+        return (
+            in_query(names.entities, self.ids.subject, prefixes),
+            in_query(names.relations, self.ids.relation, prefixes),
+            in_query(names.entities, self.ids.object, prefixes),
+        )
 
 
 @dataclass(frozen=True)

@@ -447,7 +447,7 @@ def _train_links(
         shutil.rmtree(folder)
     note(
         f"{config.links_minutes:g} of the {config.minutes:g} minutes first train a link predictor, which the model "
-        "begins with; --links-minutes 0 leaves it out"
+        "begins with"
     )
     rank = run.record["model_config"]["rank"]
     own = links_first.settings(config, prepared.splits, rank, torch.get_num_threads())

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from biqe.answer.result import KNOWN, Result, TextTable, View
 from biqe.explain.words import fit, visible, wrapped
 
-BELOW = "    missing: "
+BELOW, AGAINST = "    missing: ", "against:"
 """What stands before a missing link below its row."""
 
 
@@ -56,7 +56,7 @@ def _lines(table: TextTable, view: View) -> tuple[list[str], list[list[str]]]:
                 parts.append(_paint(beside[number], "2", view.colour))
             found.append("  ".join(parts))
         for link in [] if is_beside else links:
-            found += [_paint(line, "2", view.colour) for line in wrapped(link, view.width, first=BELOW)]
+            found += [_paint(line, "2", view.colour) for line in wrapped(link, view.width, first=_before(link))]
         return found
 
     header = lines(heads, "status", "prob.", ["missing links"] if is_beside else [], "")
@@ -65,6 +65,10 @@ def _lines(table: TextTable, view: View) -> tuple[list[str], list[list[str]]]:
         for row, cells, own in zip(table.rows, body, links, strict=True)
     ]
     return [_paint(line.rstrip(), "1", view.colour) for line in header], rows
+
+
+def _before(link: str) -> str:
+    return "    " if link.startswith(AGAINST) else BELOW
 
 
 def _width(head: str, cells: Sequence[str]) -> int:
