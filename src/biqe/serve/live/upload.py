@@ -28,8 +28,8 @@ MEDIA_TYPES = {
     "text/csv": "csv",
 }
 """Media types of uploads, with their format in ``biqe.graph.files``."""
-MAX_STATEMENTS = 2_000_000
-"""Most statements of one upload or update: they are held in memory and written as one record."""
+MAX_STATEMENTS = 100_000
+"""Most statements of one upload or update: it is made at once, which takes seconds, and others wait meanwhile."""
 UPLOADED = "the upload"
 """What errors call an uploaded file."""
 
