@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import threading
+import time
 
 import pytest
 
@@ -60,3 +62,27 @@ def test_a_damaged_live_graph_is_told_and_its_worker_is_not_ready(serve, atlas_k
         assert client.post("/update", data=insert).json()["version"] == 1
     live.close()
     assert log.read_text().count(f"{path} is damaged") == 9, "three requests for each kind of damage"
+
+
+def test_a_stuck_write_is_seen_at_ready_and_others_are_answered(serve, atlas_kb, tmp_path, monkeypatch):
+    monkeypatch.setattr("biqe.serve.engine.WRITE_GRACE", 0.2)
+    live, gate = LiveGraph(tmp_path / "live", atlas_kb.splits), threading.Event()
+    insert = {"update": "INSERT DATA { :Nowhere :located_on :Rhine }"}
+    with serve(atlas_kb, live=live, seconds=5.0) as client:
+        assert client.get("/ready").status_code == 200
+        monkeypatch.setattr(live, "apply", lambda *_, **__: gate.wait(60))
+        assert client.post("/update", data=insert).status_code == 503
+        until(lambda: client.get("/ready").status_code == 503)
+        assert client.engine.is_stuck, "which is what replaces a worker"
+        assert "hang" in client.get("/ready").json()["error"]["message"]
+        assert client.get("/sparql", params={"query": "ASK { :Bonn :located_on :Rhine }"}).json()["boolean"] is True
+        monkeypatch.undo()
+        gate.set()
+        until(lambda: client.get("/ready").status_code == 200)
+        assert client.post("/update", data=insert).json()["inserted"] == 1
+    live.close()
+
+
+def until(condition):
+    while not condition():
+        time.sleep(0.05)
