@@ -11,12 +11,13 @@ PYTEST_ARGS ?=
 DEMO_MINUTES ?= 3
 ATLAS_SOURCES ?= build/atlas-sources
 DEMO_RUN := build/demo-run
+PROXIES := build/proxies/.biqe-fetched
 QUESTION := SELECT ?river ?city WHERE { ?river :flows_through :Germany, :France . ?city :located_on ?river }
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix docs-check docs atlas-sources atlas atlas-model page wheel bench clean
+.PHONY: help setup demo test check fix docs-check docs proxies atlas-sources atlas atlas-model page wheel bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -43,7 +44,7 @@ demo: setup  ## train on the embedded atlas (about 3 minutes), find hidden facts
 	$(BIN)/biqe ask $(DEMO_RUN) '$(QUESTION)' --top 8
 
 # The page is tested in Debian's Chromium. Without it, and without the right to install it, those tests are skipped.
-test: check  ## ruff, the format check, mypy and the docs check, then all tests
+test: check proxies  ## ruff, the format check, mypy and the docs check, then all tests
 	@command -v chromium >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
 		|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-liberation; } \
 		|| echo "chromium could not be installed; the tests of the page will be skipped" >&2
@@ -67,6 +68,16 @@ docs-check: setup docs  ## links, the site, the paper map and generated tables a
 docs: setup  ## the documentation as a site, build/docs; a link that leads nowhere stops it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "docs: build/docs/index.html"
+
+# Unpacked, not installed: installing them would start them on ports 80 and 443. Without them their tests are skipped.
+proxies: $(PROXIES)  ## fetch Debian's nginx and Caddy into build/, for the tests of the recipes in deploy/
+
+$(PROXIES):
+	@mkdir -p $(dir $@)
+	@command -v apt-get >/dev/null && cd $(dir $@) && { apt-get download -qq nginx caddy 2>/dev/null \
+		|| { apt-get update -qq && apt-get download -qq nginx caddy; }; } \
+		&& for package in *.deb; do dpkg -x $$package . || exit 1; done && touch $(notdir $@) \
+		|| echo "nginx and Caddy could not be fetched; the tests of their recipes are skipped unless they are installed" >&2
 
 atlas-sources:  ## fetch the public-domain files that the atlas is built from (needs apt-get, dpkg and npm)
 	@mkdir -p $(ATLAS_SOURCES)

@@ -1,23 +1,26 @@
 """How long light requests wait while other clients attack the server, and how much memory it takes.
 
-    python benchmarks/serve_attack.py                         # biqe serve atlas, 20 s for each attack
-    python benchmarks/serve_attack.py --quick                 # 5 s each
+    python benchmarks/serve_attack.py                         # biqe serve atlas, 3 x 10 s for each attack
+    python benchmarks/serve_attack.py --quick                 # 5 s each, once
     python benchmarks/serve_attack.py --spread                # each request of an attack from an address of its own
     python benchmarks/serve_attack.py --target runs/fb --workers 2
 
 A server is started with changes kept in a temporary folder. One client asks the example queries of its graph, known and
 predicted in turns, and for completions; another inserts a triple at a time. Both pause for 20 ms after each answer. The
-attackers have other addresses (127.0.1.1 and so on) and ask again as soon as they are answered:
+attackers have other addresses (127.0.1.1 and so on) and ask again as soon as they are answered. A quiet time as long
+comes before each attack, and all attacks are made in rounds, so that whatever else the machine does counts for all:
 
     paths     40 connections, each a query over paths of any length between two unknowns
     joins     4 connections, each a cross join: two of the exact store, two of the JSON API
     insert    one INSERT whose WHERE part has no end
-    upload    RDF/XML nested 200,000 deep, RDF/XML with entities in entities, and a gzip bomb
+    upload    RDF/XML nested 200,000 deep, RDF/XML with entities in entities, a gzip bomb, and as many new nodes as an
+              upload may have
     all       all of these at once
     predict   40 connections, each a prediction of three unknowns
 
-For each attack: requests of the light clients, their median, 99th percentile and worst time in milliseconds, errors,
-and the largest sum of memory (PSS) of all processes of the server. The last line is one JSON object.
+For each attack: light questions, their median, 99th percentile and worst time in milliseconds, errors, the percentile
+of the quiet times before it, that of each kind of light request, and the largest sum of memory (PSS) of all processes
+of the server. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ from urllib.parse import quote
 import numpy as np
 
 from biqe.evaluate.machine import machine, write_result
+from biqe.serve.live.upload import MAX_STATEMENTS
 from serve_load import memory_mib
 
 FORM = "application/x-www-form-urlencoded"
@@ -82,6 +86,11 @@ class Times:
 
     seconds: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
+
+    def __iadd__(self, other: Times) -> Times:
+        self.seconds += other.seconds
+        self.statuses += other.statuses
+        return self
 
     def facts(self) -> dict[str, float]:
         every = np.array(self.seconds or [0.0]) * 1e3
@@ -162,13 +171,13 @@ def attacks(queries: list[str]) -> dict[str, list[Request]]:
         b'<!DOCTYPE r [<!ENTITY e0 "xxxxxxxxxx">' + entities + b"]>" + HEAD + b"<a><b>&e11;</b></a></rdf:RDF>",
     ]
     bomb = gzip.compress(b"".join(b"a%d\tr\t%s\n" % (number, b"b" * 1000) for number in range(400_000)), 1)
+    nodes = b"@prefix : <urn:x:> . " + b"[] :p :o . " * MAX_STATEMENTS
     found: dict[str, list[Request]] = {
-        "none": [],
         "paths": [Request.form("/sparql", query=PATHS)] * 40,
         "joins": joins,
         "insert": [Request.form("/update", update=INSERT)],
         "upload": [Request("/api/load", body, "application/rdf+xml") for body in uploads]
-        + [Request("/api/load", bomb, "text/tab-separated-values")],
+        + [Request("/api/load", bomb, "text/tab-separated-values"), Request("/api/load", nodes, "text/turtle")],
     }
     found["all"] = [request for each in found.values() for request in each]
     found["predict"] = [Request.form("/sparql", query=unknowns(queries[0]), mode="predicted", top="1000")] * 40
@@ -195,35 +204,46 @@ def inserts() -> Iterator[tuple[str, Request]]:
         yield "insert", Request.form("/update", update=f"INSERT DATA {{ <x:s{number}> <x:p> <x:o> }}")
 
 
-async def measure(port: int, pid: int, queries: list[str], requests: list[Request], options: Any) -> dict[str, Any]:
-    """One attack."""
-    times: dict[str, Times] = {}
-    statuses: Counter[int] = Counter()
-    peak = memory_mib(pid)
+@dataclass
+class Measured:
+    """What came of one attack, or of the quiet times before it."""
+
+    times: dict[str, Times] = field(default_factory=dict)
+    statuses: Counter[int] = field(default_factory=Counter)
+    memory_mib: int = 0
+
+    def facts(self) -> dict[str, Any]:
+        questions = Times()
+        for kind, each in self.times.items():
+            if kind != "insert":
+                questions += each
+        return {
+            **questions.facts(),
+            "memory_mib": self.memory_mib,
+            "attack_answers": {str(status): count for status, count in sorted(self.statuses.items())},
+            "kinds": {kind: each.facts() for kind, each in sorted(self.times.items())},
+        }
+
+
+async def measure(
+    into: Measured, port: int, pid: int, queries: list[str], requests: list[Request], options: Any
+) -> None:
+    """One round of one attack."""
     light = [
-        asyncio.create_task(ask_lightly(port, "127.0.0.2", light_requests(queries), times)),
-        asyncio.create_task(ask_lightly(port, "127.0.0.3", inserts(), times)),
+        asyncio.create_task(ask_lightly(port, "127.0.0.2", light_requests(queries), into.times)),
+        asyncio.create_task(ask_lightly(port, "127.0.0.3", inserts(), into.times)),
     ]
     attackers = [
-        asyncio.create_task(attack_with(port, f"127.0.1.{number + 1 if options.spread else 1}", request, statuses))
+        asyncio.create_task(attack_with(port, f"127.0.1.{number + 1 if options.spread else 1}", request, into.statuses))
         for number, request in enumerate(requests)
     ]
     stops = time.perf_counter() + options.seconds
     while time.perf_counter() < stops:
-        peak = max(peak, await asyncio.to_thread(memory_mib, pid))
+        into.memory_mib = max(into.memory_mib, await asyncio.to_thread(memory_mib, pid))
         await asyncio.sleep(0.25)
     for task in (*light, *attackers):
         task.cancel()
     await asyncio.gather(*light, *attackers, return_exceptions=True)
-    every = Times([one for each in times.values() for one in each.seconds])
-    for each in times.values():
-        every.statuses += each.statuses
-    return {
-        **every.facts(),
-        "memory_mib": peak,
-        "attack_answers": {str(status): count for status, count in sorted(statuses.items())},
-        "kinds": {kind: each.facts() for kind, each in sorted(times.items())},
-    }
 
 
 @contextlib.contextmanager
@@ -260,25 +280,28 @@ async def settled(port: int) -> list[str]:
 
 
 async def run(options: Any) -> dict[str, Any]:
-    """All attacks, one after the other."""
-    found: dict[str, Any] = {}
+    """All attacks, one after the other, in rounds."""
     with server(options) as (pid, port):
         queries = await settled(port)
+        chosen = {name: each for name, each in attacks(queries).items() if not options.only or name in options.only}
+        found = {name: (Measured(), Measured()) for name in chosen}
+        for _ in range(options.rounds):
+            for name, requests in chosen.items():
+                for into, sent in zip(found[name], ([], requests), strict=True):
+                    await measure(into, port, pid, queries, sent, options)
+                    await settled(port)
+    print(
+        f"{'attack':9}{'requests':>9}{'p50 ms':>9}{'p99 ms':>9}{'worst ms':>10}{'errors':>8}{'quiet p99':>11}{'MiB':>7}"
+    )
+    facts = {}
+    for name, (quiet, attacked) in found.items():
+        now = facts[name] = attacked.facts() | {"quiet_p99_ms": quiet.facts()["p99_ms"]}
         print(
-            f"{'attack':9}{'requests':>9}{'p50 ms':>9}{'p99 ms':>9}{'worst ms':>10}{'errors':>8}{'MiB':>7}   p99 each"
+            f"{name:9}{now['requests']:9}{now['p50_ms']:9.1f}{now['p99_ms']:9.1f}{now['worst_ms']:10.1f}"
+            f"{now['errors']:8}{now['quiet_p99_ms']:11.1f}{now['memory_mib']:7}   p99 of "
+            + ", ".join(f"{kind} {each['p99_ms']:,.0f}" for kind, each in now["kinds"].items())
         )
-        for name, requests in attacks(queries).items():
-            if options.only and name not in options.only:
-                continue
-            facts = found[name] = await measure(port, pid, queries, requests, options)
-            await settled(port)
-            kinds = "  ".join(f"{kind} {each['p99_ms']:,.0f}" for kind, each in facts["kinds"].items())
-            print(
-                f"{name:9}{facts['requests']:9}{facts['p50_ms']:9.1f}{facts['p99_ms']:9.1f}{facts['worst_ms']:10.1f}"
-                f"{facts['errors']:8}{facts['memory_mib']:7}   {kinds}",
-                flush=True,
-            )
-    return found
+    return facts
 
 
 def main() -> None:
@@ -287,19 +310,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="atlas", help="what is served: atlas, or a run folder")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each attack")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each attack in each round")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", help="some of the attacks")
     parser.add_argument("--spread", action="store_true", help="an address of its own for each request of an attack")
-    parser.add_argument("--quick", action="store_true", help="5 s of each attack")
+    parser.add_argument("--quick", action="store_true", help="5 s of each attack, once")
     parser.add_argument("--out", type=Path, help="also write the result there, such as results/speed/serve_attack.json")
     options = parser.parse_args()
     if options.quick:
-        options.seconds = 5.0
+        options.seconds, options.rounds = 5.0, 1
     before = os.getloadavg()[0]
     found = asyncio.run(run(options))
     result: dict[str, Any] = {"benchmark": "serve_attack", "target": options.target, "workers": options.workers}
-    result |= {"spread": options.spread, "seconds": options.seconds, "load_average_before": round(before, 1)}
-    result |= {"p99_ms": {name: facts["p99_ms"] for name, facts in found.items()}, "attacks": found}
+    result |= {"spread": options.spread, "seconds": options.seconds, "rounds": options.rounds}
+    result |= {"load_average_before": round(before, 1), "load_average_after": round(os.getloadavg()[0], 1)}
+    result |= {
+        f"{name}_ms": {attack: facts[name + "_ms"] for attack, facts in found.items()} for name in ("p99", "quiet_p99")
+    }
+    result |= {"attacks": found}
     result |= {"machine": machine()}
     write_result(result, options.out)
 

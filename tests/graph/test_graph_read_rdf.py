@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -165,15 +166,59 @@ DOCTYPE = '<!DOCTYPE rdf:RDF [ <!ENTITY e "http://example.org/"> ]>\n'
     [
         (RDFXML.replace("<rdf:RDF", DOCTYPE + "<rdf:RDF", 1), 2),
         (DOCTYPE + RDFXML.partition("?>")[2], 1),
-        (DOCTYPE.replace("DOCTYPE", "doctype") + RDFXML.partition("?>")[2], 1),
-        ("\n\nnot XML yet\n" + DOCTYPE + RDFXML.partition("?>")[2], 4),
-        (RDFXML.replace("</rdf:RDF>", DOCTYPE + "</rdf:RDF>"), 15),
     ],
 )
 def test_a_doctype_is_refused_before_the_file_is_parsed(file: File, content: str, line: int) -> None:
     with pytest.raises(BadLine, match="DOCTYPE") as caught:
         read_graph([file("g.rdf", content)])
     assert caught.value.line == line and "xmllint" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (DOCTYPE.replace("DOCTYPE", "doctype") + RDFXML.partition("?>")[2], 1),
+        ("\n\nnot XML yet\n" + DOCTYPE + RDFXML.partition("?>")[2], 3),
+        (RDFXML.replace("</rdf:RDF>", DOCTYPE + "</rdf:RDF>"), 15),
+        (RDFXML.replace("</rdf:RDF>", "<e:X>&e;</e:X></rdf:RDF>"), 15),
+        (RDFXML.replace("</rdf:RDF>", "<!-- \x01 --></rdf:RDF>"), 15),
+    ],
+)
+def test_what_is_no_xml_is_refused_before_the_rdf_parser_reads_on(file: File, content: str, line: int) -> None:
+    with pytest.raises(BadLine, match="not valid rdfxml") as caught:
+        read_graph([file("g.rdf", content)])
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("<e:X><e:p>" * 100_000, "nested more than 256 deep"),
+        ("<e:X><e:p>" + "x" * (20 << 20), "no element begins or ends"),
+        ("<e:X e:p='" + "x" * (20 << 20), "no element begins or ends"),
+        ("<!-- " + "x" * (20 << 20), "no element begins or ends"),
+    ],
+    ids=["nested", "text", "attribute", "comment"],
+)
+def test_xml_without_end_is_refused_before_it_is_parsed(file: File, content: str, says: str) -> None:
+    path = file("g.rdf.gz", gzip.compress((RDFXML.rpartition("</rdf:RDF>")[0] + content).encode(), 1))
+    start = time.process_time()
+    with pytest.raises(BadLine, match=says) as caught:
+        read_graph([path])
+    assert caught.value.line in (14, 15) and time.process_time() - start < 5
+
+
+def test_xml_may_be_nested_and_a_text_may_be_long(file: File) -> None:
+    nested = "<e:X><e:p>" * 100 + "<e:X/>" + "</e:p></e:X>" * 100
+    text = f"<e:X rdf:about='{E}x'><e:text>{'x' * (12 << 20)}</e:text></e:X>"
+    graph = read_graph([file("g.rdf", RDFXML.replace("</rdf:RDF>", f"{nested}{text}</rdf:RDF>"))])
+    assert named(graph) >= EXPECTED and graph.counts.triples >= 200
+
+
+@pytest.mark.parametrize("content", ["<http://e/", "<http://e/a> <http://e/b> '", "<http://e/a> <http://e/b> '" + "''"])
+def test_turtle_without_end_is_refused(file: File, content: str) -> None:
+    with pytest.raises(UnreadableFile, match="of more than 16,777,216 bytes"):
+        read_graph([file("g.ttl", content + "x" * (20 << 20))])
 
 
 def test_a_doctype_in_a_comment_or_a_text_is_no_doctype(file: File) -> None:

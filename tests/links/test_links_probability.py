@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
 
 import numpy as np
 import pytest
@@ -151,9 +153,19 @@ def test_a_damaged_file_is_refused(knowledge, tmp_path):
         ("kinds.together", lambda array: array[:-1]),
         ("normalisers", lambda array: array * np.float32(np.nan)),
         ("weigher.linear.weight", lambda array: array[:, :3]),
+        ("curve", lambda array: array * np.float32(np.inf)),
     ):
         save_file({**arrays, name: np.ascontiguousarray(change(arrays[name]))}, path, metadata)
         with pytest.raises(UnreadableFile, match="damaged"):
+            load(tmp_path)
+    head = json.dumps(json.loads(metadata["biqe"]) | {"relations": 10**9})
+    save_file(arrays, path, {"biqe": head})
+    with pytest.raises(UnreadableFile, match="not of 1,000,000,000 relations"):
+        load(tmp_path)
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to("nowhere")):
+        path.unlink()
+        make(path)
+        with pytest.raises(UnreadableFile):
             load(tmp_path)
 
 

@@ -66,8 +66,9 @@ def test_damaged_files_are_told(folder, name, damage):
         path.write_bytes(
             {"empty": b"", "truncated": whole[: len(whole) // 2], "garbage": b"\x80\x04\x95." * 50}[damage]
         )
-    with pytest.raises(UnreadableFile):
+    with pytest.raises(UnreadableFile) as caught:
         store.load(folder)
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize(

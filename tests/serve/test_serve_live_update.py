@@ -149,6 +149,39 @@ def test_what_is_refused_changes_nothing_and_is_shown_at_its_place(live, text, p
     assert live.version == 0 and rows(live) == BEFORE
 
 
+def test_an_update_changes_so_many_statements_at_once_and_the_rest_in_parts(live, monkeypatch):
+    live.apply("INSERT DATA { :a :b :c, :d, :e, :f, :g }")
+    for module in ("update", "upload"):
+        monkeypatch.setattr(f"biqe.serve.live.{module}.MAX_STATEMENTS", 2)
+    before = live.version
+    with pytest.raises(InvalidOption, match="more than 2 statements") as refused:
+        live.apply("DELETE { ?s :b ?o } WHERE { ?s :b ?o }")
+    assert "SELECT" in refused.value.hint
+    with pytest.raises(InvalidOption, match="more than 2 statements"):
+        live.apply(Upload(b"a\tb\tx\na\tb\ty\na\tb\tz\n", "tsv"))
+    assert live.version == before
+    parts = "DELETE { ?s :b ?o } WHERE { { SELECT ?s ?o { ?s :b ?o } LIMIT 2 } }"
+    assert [live.apply(parts).deleted for _ in range(4)] == [2, 2, 1, 0]
+
+
+@pytest.mark.parametrize("kind", ["tsv", "csv", "ntriples", "turtle", "rdfxml"])
+def test_an_upload_of_too_many_statements_is_refused_before_it_is_read_to_its_end(kind):
+    head, line, end = {
+        "tsv": (b"", b"a%d\tr\tb\n", b""),
+        "csv": (b"", b"a%d,r,b\n", b""),
+        "ntriples": (b"", b"<u:a%d> <u:r> <u:b> .\n", b""),
+        "turtle": (b"@prefix : <u:> .\n", b":a%d :r :b .\n", b""),
+        "rdfxml": (
+            b'<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns="u:x#">\n',
+            b'<a rdf:about="u:%d"/>\n',
+            b"</rdf:RDF>\n",
+        ),
+    }[kind]
+    many = head + b"".join(line % number for number in range(1_200_000)) + (b"" if kind == "rdfxml" else b"\0\n") + end
+    with pytest.raises(InvalidOption, match="more than 100,000 statements"):
+        Upload(gzip.compress(many, 1), kind).read()
+
+
 @pytest.mark.parametrize("text", ["", " \n", "# nothing", "PREFIX x: <urn:x:>", "BASE <urn:x> PREFIX x: <urn:x:>"])
 def test_an_update_may_say_nothing(live, text):
     receipt = live.apply(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -22,6 +23,9 @@ from biqe.serve.lanes import current_client
 KINDS = ("nginx", "caddy")
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 NAME = "kg.example.org"
+FETCHED = Path(__file__).parents[2] / "build" / "proxies" / "usr"
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:{FETCHED}/sbin:{FETCHED}/bin"
+"""Where the servers are looked for: installed, or fetched by make."""
 
 
 def free_port() -> int:
@@ -112,14 +116,16 @@ class Through:
 @contextmanager
 def proxied(kind: str, root: Path, folder: Path, files, client):
     """The real proxy with our recipe in front of a server."""
-    if shutil.which(kind) is None:
-        pytest.skip(f"{kind} is not installed: apt-get install {'nginx-light' if kind == 'nginx' else kind}")
+    program = shutil.which(kind, path=PATH)
+    if program is None:
+        pytest.skip(f"{kind} is not installed; 'make proxies' fetches it")
     backend, port = f"{client.base_url.host}:{client.base_url.port}", free_port()
     recipe = (root / "deploy" / ("nginx.conf" if kind == "nginx" else "Caddyfile")).read_text("utf-8")
     command = (nginx_command if kind == "nginx" else caddy_command)(recipe, folder, files, backend, port)
-    environment = {"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": str(folder)}
     with open(folder / "output", "wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+        process = subprocess.Popen(
+            [program, *command[1:]], stdout=output, stderr=output, env={"PATH": PATH, "HOME": str(folder)}
+        )
     try:
         for _ in range(600):
             assert process.poll() is None, (folder / "output").read_text("utf-8")

@@ -21,7 +21,7 @@ from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, RdfFormat
 
 from biqe.errors import BadLine, UnreadableFile
 from biqe.graph import PLAIN
-from biqe.graph.blocks import MAX_NAME_BYTES, Input, blocks
+from biqe.graph.blocks import MAX_LINE_BYTES, MAX_NAME_BYTES, Input, blocks
 from biqe.graph.collect import Collector
 from biqe.graph.files import Source
 
@@ -32,7 +32,8 @@ _FORMATS = {
     "trig": RdfFormat.TRIG,
     "rdfxml": RdfFormat.RDF_XML,
 }
-_DECLARATION = re.compile(rb"<!\s*(?:DOCTYPE|ENTITY)", re.IGNORECASE)
+MAX_DEPTH = 256
+"""Elements of RDF/XML that are nested deeper are refused: the RDF parser takes longer for each, the deeper it is."""
 _ANONYMOUS = re.compile(r"[a-f][0-9a-f]{15,31}")
 """What the parser calls a node that has no label in the file: a random number, different at every reading."""
 
@@ -102,6 +103,13 @@ def _triples(
         if isinstance(data, bytes) and error.lineno is not None:
             error.lineno = _true_line(data, error.lineno, _FORMATS[source.format])
         raise _bad_line(source, error, line_of) from error
+    except MemoryError as error:
+        if "buffer maximal size" not in str(error):
+            raise
+        raise UnreadableFile(
+            f"{source.path} is not valid {source.format}: it has a name or text of more than {MAX_LINE_BYTES:,} bytes",
+            hint="is a quotation mark or a > missing? If the file is of another format, name it with --format",
+        ) from error
     except (ValueError, OSError) as error:
         raise UnreadableFile(
             f"{source.path} cannot be read as {source.format}: {error}", hint="is it of another format? See --format"
@@ -199,6 +207,7 @@ class _OneByOne(io.RawIOBase):
         super().__init__()
         self._stream = stream
         self._left = b""
+        self._ended = True
         self.given = 0
         """Number of the line that was read from last, from 1."""
 
@@ -207,8 +216,10 @@ class _OneByOne(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         if not self._left:
-            self._left = self._stream.readline()
-            self.given += bool(self._left)
+            begins = self._ended
+            self._left = self._stream.readline(1 << 20)
+            self._ended = self._left.endswith(b"\n")
+            self.given += begins and bool(self._left)
         end = len(self._left) if size < 0 else size
         data, self._left = self._left[:end], self._left[end:]
         return data
@@ -217,34 +228,63 @@ class _OneByOne(io.RawIOBase):
 def _check_xml(path: Path) -> int | None:
     """Line at which an XML document ends before its last element is closed; None if it does not.
 
-    BadLine for a DOCTYPE: the entities that it declares can expand a file of some hundred bytes to more than fits into
-    memory, and the RDF parser expands them without a limit.
+    BadLine for what takes the RDF parser, which has no limits, all time or memory: a DOCTYPE, whose entities can expand
+    a file of some hundred bytes to more than fits into memory; elements that are nested deeply; a tag or text without
+    end.
     """
 
-    def refuse(line: int) -> BadLine:
-        return BadLine(
+    def on_doctype(*_: object) -> None:
+        raise BadLine(
             path,
-            line,
+            parser.CurrentLineNumber,
             "a DOCTYPE is not read, because its entities can expand without end",
             hint="write the entities out and drop it: xmllint --noent --dropdtd FILE",
         )
 
-    def on_doctype(*_: object) -> None:
-        raise refuse(parser.CurrentLineNumber)
+    depth = tags = 0
 
-    parser = expat.ParserCreate()
+    def on_start(*_: object) -> None:
+        nonlocal depth, tags
+        depth += 1
+        tags += 1
+        if depth > MAX_DEPTH:
+            raise BadLine(
+                path,
+                parser.CurrentLineNumber,
+                f"elements are nested more than {MAX_DEPTH:,} deep",
+                hint="describe each node by itself, and refer to it by rdf:resource or rdf:nodeID",
+            )
+
+    def on_end(*_: object) -> None:
+        nonlocal depth, tags
+        depth -= 1
+        tags += 1
+
+    parser = expat.ParserCreate("UTF-8")  # the only encoding that the RDF parser reads
     parser.StartDoctypeDeclHandler = on_doctype
+    parser.StartElementHandler, parser.EndElementHandler = on_start, on_end
     try:
         with Input(path) as stream:
+            before, without = 0, 0
             while data := stream.read(1 << 20):
                 parser.Parse(data, False)
-    except expat.ExpatError:
-        # The RDF parser reports the error, but it may read on where this one stops.
-        with Input(path) as stream:
-            for number, text in enumerate(io.BufferedReader(stream, 1 << 20), start=1):
-                if _DECLARATION.search(text):
-                    raise refuse(number) from None
-        return None
+                without = 0 if tags > before else without + len(data)
+                before = tags
+                if without > MAX_LINE_BYTES:
+                    raise BadLine(
+                        path,
+                        parser.CurrentLineNumber,
+                        f"no element begins or ends in more than {MAX_LINE_BYTES:,} bytes",
+                        hint="is a quotation mark, a > or the end of a comment missing?",
+                    )
+    except expat.ExpatError as error:
+        # The RDF parser would read on in some such documents, past what is refused here.
+        raise BadLine(
+            path,
+            error.lineno,
+            f"not valid rdfxml: {expat.ErrorString(error.code)}",
+            hint="is it UTF-8? A checker for XML shows more; if the file is of another format, name it with --format",
+        ) from error
     try:
         parser.Parse(b"", True)
     except expat.ExpatError as error:

@@ -81,7 +81,7 @@ class Names(Sequence[str]):
         except UnicodeEncodeError:
             return None
         checksum = crc32(encoded)
-        place = int(np.searchsorted(self.lookup, np.uint64(checksum << 32)))
+        place = int(self.lookup.searchsorted(np.uint64(checksum << 32)))
         while place < len(self.lookup):
             entry = int(self.lookup[place])
             if entry >> 32 != checksum:

@@ -217,7 +217,9 @@ def read_json(path: Path, most: int = MAX_MANIFEST_BYTES) -> Any:
     except OSError as error:
         raise cannot_be_read(path, error) from error
     except (ValueError, RecursionError) as error:
-        raise UnreadableFile(f"{path} cannot be read: {error}") from error
+        raise UnreadableFile(
+            f"{path} cannot be read: {error}", hint="copy it again from where it came from, or have it written anew"
+        ) from error
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from biqe.errors import UnreadableFile
+from biqe.graph.whole_folder import open_regular
 from biqe.links.kinds import Kinds
 from biqe.links.link_rules import LinkRules
 from biqe.links.rules import Rules
@@ -182,15 +183,18 @@ def load(folder: str | os.PathLike[str]) -> Knowledge | None:
     from safetensors import SafetensorError, safe_open
 
     path = Path(folder) / FILE
-    if not path.is_file():
+    if not os.path.lexists(path):
         return None
     try:
+        os.close(open_regular(path))
         with safe_open(path, framework="numpy") as file:
             head = json.loads((file.metadata() or {})["biqe"])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if head["format"] != FORMAT or head["version"] != VERSION:
             raise UnreadableFile(f"{path} is no {FORMAT} file of version {VERSION}", hint="train the model anew")
         E, R = int(head["entities"]), int(head["relations"])
+        if arrays["usual"].shape != (2 * R,):  # before anything of that size is made
+            raise UnreadableFile(f"{path} is damaged: it is not of {R:,} relations", hint="train the model anew")
         rules = Rules(R, *(arrays[f"rules.{name}"] for name in ("relations", "bodies", "hits", "totals")))
         kinds = Kinds(R, E, *(arrays[f"kinds.{name}"] for name in ("links", "sizes", "together")))
         weighers = []
@@ -245,8 +249,9 @@ def _check(knowledge: Knowledge, path: Path) -> None:
         kinds.sizes.shape == (2 * R + len(kinds.links),),
         kinds.together.shape == (2 * R + len(kinds.links), 2 * R),
         knowledge.pairs.shape == knowledge.normalisers.shape,
-        knowledge.curve.ndim == 2 and knowledge.curve.shape[1] == 2 and bool(np.isfinite(knowledge.curve).all()),
-        bool((np.diff(knowledge.curve, axis=0) > 0).all()),
+        knowledge.curve.ndim == 2
+        and knowledge.curve.shape[1] == 2
+        and bool(np.isfinite(knowledge.curve).all() and (np.diff(knowledge.curve, axis=0) > 0).all()),
         0.0 < knowledge.kind_doubt < float("inf"),
         knowledge.usual.shape == (2 * R,) and knowledge.has_loops.shape == (R,),
         bool(np.isfinite(knowledge.normalisers).all() and np.isfinite(knowledge.usual).all()),

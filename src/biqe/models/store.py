@@ -145,9 +145,11 @@ def load(folder: str | os.PathLike[str], device: torch.device = CPU) -> LoadedMo
         weights = {name: tensor.float() for name, tensor in tensors.items()}
         model.load_state_dict(weights, assign=True)
     except RuntimeError as error:
-        raise UnreadableFile(f"{path} does not hold the weights that manifest.json describes: {error}") from error
+        raise UnreadableFile(
+            f"{path} does not hold the weights that manifest.json describes: {error}", hint=_TRAIN
+        ) from error
     model.eval().to(device)
-    if hasattr(model, "knowledge") and (folder / LINKS_FILE).is_file():
+    if hasattr(model, "knowledge") and os.path.lexists(folder / LINKS_FILE):
         from biqe.links import knowledge  # with a compiler, which other models do without
 
         model.knowledge = knowledge.load(folder)
@@ -165,9 +167,11 @@ def _check_shapes(path: Path, manifest: Mapping[str, Any], weights: Path) -> Non
                 part = file.get_slice(name)
                 shapes[name] = tuple(part.get_shape())
                 if part.get_dtype() not in _FLOATS:
-                    raise UnreadableFile(f"{weights} is damaged: {name} is of type {part.get_dtype()}, not float")
+                    raise UnreadableFile(
+                        f"{weights} is damaged: {name} is of type {part.get_dtype()}, not float", hint=_TRAIN
+                    )
     except (OSError, SafetensorError) as error:
-        raise UnreadableFile(f"{weights} cannot be read: {error}") from error
+        raise UnreadableFile(f"{weights} cannot be read: {error}", hint=_TRAIN) from error
 
     def count(module: torch.nn.Module, name: str, parameter: Any) -> None:
         nonlocal elements
@@ -179,7 +183,7 @@ def _check_shapes(path: Path, manifest: Mapping[str, Any], weights: Path) -> Non
     for name, value in manifest["config"].items():
         kind = type(defaults.get(name, value))
         if type(value) is not kind and not (kind is float and type(value) is int):
-            raise UnreadableFile(f"{path} is damaged: {name!r} is {str(value)[:60]!r}, not {_WORDS[kind]}")
+            raise UnreadableFile(f"{path} is damaged: {name!r} is {str(value)[:60]!r}, not {_WORDS[kind]}", hint=_TRAIN)
     try:
         with torch.device("meta"), _Undrawn(), register_module_parameter_registration_hook(count):
             model = _catalogue.build(manifest["model"], manifest["config"], manifest["entities"], manifest["relations"])
@@ -193,6 +197,10 @@ def _check_shapes(path: Path, manifest: Mapping[str, Any], weights: Path) -> Non
                 f"{weights} does not hold the weights that {path.name} describes: {name} is {found}, not {needed}",
                 hint="the folder mixes files of two models",
             )
+
+
+def _damaged(message: str) -> UnreadableFile:
+    return UnreadableFile(message, hint=_TRAIN)
 
 
 class _TooMany(Exception):
@@ -245,17 +253,23 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
             f"{folder} is not a model folder: it has no manifest.json", hint="a run keeps its best model in RUN/model"
         ) from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise UnreadableFile(f"{path} does not describe a biqe model")
+        raise UnreadableFile(f"{path} does not describe a biqe model", hint=_TRAIN)
     if manifest.get("version") != VERSION:
-        raise UnreadableFile(f"{path} is of version {manifest.get('version')}; this program reads version {VERSION}")
+        raise UnreadableFile(
+            f"{path} is of version {manifest.get('version')}; this program reads version {VERSION}", hint=_TRAIN
+        )
     missing = {"model", "config", "entities", "relations", "vocabulary_fingerprint"} - set(manifest)
     if missing:
-        raise UnreadableFile(f"{path} lacks {', '.join(sorted(missing))}")
+        raise UnreadableFile(f"{path} lacks {', '.join(sorted(missing))}", hint=_TRAIN)
     for name, kind in _ENTRIES.items():
         if type(manifest.get(name, kind())) is not kind:
-            raise UnreadableFile(f"{path} is damaged: {name!r} is {str(manifest[name])[:60]!r}, not {_WORDS[kind]}")
+            raise UnreadableFile(
+                f"{path} is damaged: {name!r} is {str(manifest[name])[:60]!r}, not {_WORDS[kind]}", hint=_TRAIN
+            )
     if not all(0 <= manifest[name] < MAX_NAMES for name in ("entities", "relations")):
-        raise UnreadableFile(f"{path} is damaged: numbers of entities and relations go from 0 to {MAX_NAMES:,}")
+        raise UnreadableFile(
+            f"{path} is damaged: numbers of entities and relations go from 0 to {MAX_NAMES:,}", hint=_TRAIN
+        )
     return manifest
 
 
@@ -279,7 +293,7 @@ def _read_vocabulary(folder: Path, manifest: dict[str, Any]) -> Vocabulary:
         labels = {int(entity): str(label) for entity, label in data["labels"].items()}
         vocabulary = Vocabulary(data["entities"], data["relations"], labels)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnreadableFile(f"{path} cannot be read: {error}") from error
+        raise UnreadableFile(f"{path} cannot be read: {error}", hint=_TRAIN) from error
     if vocabulary.fingerprint != manifest["vocabulary_fingerprint"]:
         raise UnreadableFile(
             f"{path} is not the vocabulary that manifest.json was written with",
@@ -334,7 +348,7 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
         os.close(open_regular(path))
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise UnreadableFile(f"{path} cannot be read: {error}") from error
+        raise UnreadableFile(f"{path} cannot be read: {error}", hint=_TRAIN) from error
 
 
 def _replace(path: Path, write: Any) -> None:

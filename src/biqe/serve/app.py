@@ -5,6 +5,7 @@ RequestLog ─ GzipResponses ─ CORS ─ Guard ─ routes
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -91,12 +92,20 @@ def _add_monitoring(app: FastAPI, engine: Engine, metrics: Metrics) -> None:
         return {"status": "alive"}
 
     @app.api_route("/ready", methods=["GET", "HEAD"], include_in_schema=False)
-    async def ready() -> dict[str, str]:
-        """The model is loaded and requests of every kind are answered; otherwise 503."""
+    async def ready(request: Request) -> dict[str, str]:
+        """The model is loaded, the live graph can be read, and requests of every kind are answered; otherwise 503."""
         if not app.state.ready or engine.stats["stopping"]:
             raise RequestRefused("not ready: the server is starting or stopping", status=503)
         if engine.is_stuck:
             raise RequestRefused("not ready: requests hang in this worker, which is being replaced", status=503)
+        if engine.live is not None:
+            try:
+                await asyncio.to_thread(engine.live.snapshot)
+            except BiqeError as error:
+                request.scope["state"]["about"]["message"] = str(error)  # for the log only
+                raise RequestRefused(
+                    "not ready: the graph's folder cannot be read; the server's log says why", status=503
+                ) from error
         return {"status": "ready"}
 
     @app.get("/metrics", include_in_schema=False)

@@ -36,6 +36,7 @@ _OPTIONS = (
     (re.compile(r"--(mode|model) (\w+)"), r"\1=\2"),
     (re.compile(r"(; )?name another format with --format\b"), r"\1send it as another Content-Type"),
 )
+DAMAGED = "a file of this server cannot be used; the server's log names it under this request id"
 FAULT = "internal error of biqe; the server's log has details under this request id"
 
 
@@ -61,7 +62,8 @@ def document(error: BiqeError | None, request_id: str) -> dict[str, Any]:
     """The error as JSON; None stands for an internal error."""
     if error is None or status_of(error) == 500:
         # Clients get no details: a message may name files of the server.
-        told = {"type": "InternalError", "message": FAULT, "hint": None}
+        kind, message = ("InternalError", FAULT) if error is None else (type(error).__name__, DAMAGED)
+        told = {"type": kind, "message": message, "hint": None}
     else:
         told = {"type": type(error).__name__, "message": over_http(error.message), "hint": over_http(error.hint)}
         for name in ("line", "column"):

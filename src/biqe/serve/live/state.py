@@ -20,6 +20,9 @@ from biqe.graph.vocabulary import GrownNames, Names, Vocabulary
 from biqe.serve.live.changes import Changes, Statement, Text
 from biqe.serve.live.overlay import Triple, holds
 
+MOST_IDS = 100_000
+"""Names whose ids are remembered."""
+
 
 @dataclass(frozen=True)
 class Delta:
@@ -91,6 +94,7 @@ class State:
         self._added: set[Triple] = set()
         self._removed: set[Triple] = set()
         self._names = splits.vocabulary.entities, splits.vocabulary.relations
+        self._ids = _Ids(splits.vocabulary.entities), _Ids(splits.vocabulary.relations)
 
     @property
     def literals(self) -> tuple[Statement, ...]:
@@ -106,12 +110,12 @@ class State:
     def entity(self, name: str) -> int | None:
         """Id of an entity; None if there is none of this name."""
         found = self._entities.get(name)
-        return self.splits.vocabulary.entities.find(name) if found is None else found
+        return self._ids[0].find(name) if found is None else found
 
     def relation(self, name: str) -> int | None:
         """Id of a relation; None if there is none of this name."""
         found = self._relations.get(name)
-        return self.splits.vocabulary.relations.find(name) if found is None else found
+        return self._ids[1].find(name) if found is None else found
 
     def holds(self, statement: Statement) -> bool:
         """Whether the graph has this statement."""
@@ -168,11 +172,11 @@ class State:
         return self.moment
 
     def _change(self, subject: str, relation: str, object_: str, is_in: bool) -> Triple:
-        base = self.splits.vocabulary
+        entities, relations = self._ids
         triple = (
-            _id(subject, self._entities, base.entities),
-            _id(relation, self._relations, base.relations),
-            _id(object_, self._entities, base.entities),
+            _id(subject, self._entities, entities),
+            _id(relation, self._relations, relations),
+            _id(object_, self._entities, entities),
         )
         # A triple of the base is never among the added ones, and one that is not is never among the removed ones.
         back, forth = (self._removed, self._added) if is_in else (self._added, self._removed)
@@ -225,12 +229,29 @@ class State:
         return Vocabulary(*self._names, labels, own.descriptions, own.aliases)
 
 
-def _id(name: str, new: dict[str, int], base: Names) -> int:
+class _Ids:
+    """Ids of names in a base, each looked up once: an update names most of its entities and relations several times."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self._found: dict[str, int | None] = {}
+
+    def find(self, name: str) -> int | None:
+        """As ``Names.find``."""
+        found = self._found.get(name, -1)
+        if found == -1:
+            if len(self._found) >= MOST_IDS:
+                self._found.clear()
+            found = self._found[name] = self.names.find(name)
+        return found
+
+
+def _id(name: str, new: dict[str, int], base: _Ids) -> int:
     found = new.get(name)
     if found is None:
         found = base.find(name)
     if found is None:
-        found = new[name] = len(base) + len(new)
+        found = new[name] = len(base.names) + len(new)
     return found
 
 

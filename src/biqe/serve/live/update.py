@@ -104,7 +104,10 @@ def _statements(found: Iterable[Any], blank: BlankNames, is_taken: Callable[[str
         value = Text.of(object_) if isinstance(object_, Literal) else named(object_)
         statements[Statement(named(triple.subject), name_of_node(triple.predicate), value)] = None
         if len(statements) > MAX_STATEMENTS:
-            raise InvalidOption(f"the update changes more than {MAX_STATEMENTS:,} statements", hint="send it in parts")
+            raise InvalidOption(
+                f"the update changes more than {MAX_STATEMENTS:,} statements",
+                hint="send it in parts; a WHERE part can hold a SELECT with a LIMIT",
+            )
     return tuple(statements)
 
 

@@ -28,8 +28,8 @@ MEDIA_TYPES = {
     "text/csv": "csv",
 }
 """Media types of uploads, with their format in ``biqe.graph.files``."""
-MAX_STATEMENTS = 2_000_000
-"""Most statements of one upload or update: they are held in memory and written as one record."""
+MAX_STATEMENTS = 100_000
+"""Most statements of one upload or update: it is made at once, which takes seconds, and others wait meanwhile."""
 UPLOADED = "the upload"
 """What errors call an uploaded file."""
 
@@ -121,22 +121,25 @@ class Upload:
         from biqe.graph.read_rdf import read_rdf
         from biqe.graph.read_table import read_csv, read_tsv
 
-        into = Collector()
+        into = Collector(advance=lambda _: check())  # while it is read: a small packed file may hold very many
+        counts = into.counts
+
+        def check() -> None:
+            if counts.triples + counts.literals > MAX_STATEMENTS:
+                raise InvalidOption(
+                    f"{UPLOADED} has more than {MAX_STATEMENTS:,} statements, the most that are allowed",
+                    hint="send it in parts, or import it: biqe import FILE --out FOLDER",
+                )
+
         source = Source(path, self.format, "train")
         is_rdf = self.format in RDF_FORMATS
         if is_rdf:
             read_rdf(source, into)
         else:
             (read_tsv if self.format == "tsv" else read_csv)(source, into)
-        counts = into.counts
         if counts.triples + counts.literals + counts.nested == 0:
             raise EmptyResult(f"{UPLOADED} holds no triple", hint=f"it was read as {self.format}")
-        found = counts.triples + counts.literals
-        if found > MAX_STATEMENTS:
-            raise InvalidOption(
-                f"{UPLOADED} has {found:,} statements; at most {MAX_STATEMENTS:,} are allowed",
-                hint="send it in parts, or import it: biqe import FILE --out FOLDER",
-            )
+        check()
         for_receipt = {"left_out": counts.nested, "named_graph": counts.named_graph}
         return UploadedStatements(tuple(_statements(into)), is_rdf, for_receipt)
 
