@@ -103,6 +103,17 @@ class Server:
                 total += int(re.search(r"^Pss: +(\d+)", text, re.MULTILINE)[1]) * 1024  # type: ignore[index]
         return total
 
+    def left(self) -> list[str]:
+        """Command lines of its processes that still run; one that has ended, and that nobody has asked for its exit
+        code, does not."""
+        found = []
+        for pid in self.seen:
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if "biqe" in words:  # and not another process that got the same id; one that has ended has no words
+                    found.append(words[-200:])
+        return found
+
     def stop(self) -> int:
         """Stop it as an operator does."""
         assert self.process is not None and self.process.stdout is not None
@@ -271,8 +282,9 @@ def main() -> int:
         code = server.stop()
         if code:
             failures.append(f"the server ended with {code}")
-        time.sleep(1)
-        left = [pid for pid in server.seen if Path(f"/proc/{pid}").exists() and pid != os.getpid()]
+        until = time.monotonic() + 10
+        while (left := server.left()) and time.monotonic() < until:
+            time.sleep(0.2)
         lost, back = soak.check(place / "live")
         copy(place / "live", place / "restored")
         if soak.check(place / "restored") != (lost, back):
@@ -293,8 +305,15 @@ def main() -> int:
             "known_p50_ms": round(1000 * statistics.median(soak.waits or [0]), 1),
             "memory_middle_mb": round(medians[0] / 1e6),
             "memory_end_mb": round(medians[1] / 1e6),
+            "memory_tenths_mb": [
+                round(
+                    statistics.median([size for at, size in memory if tenth <= 10 * at / seconds < tenth + 1] or [0])
+                    / 1e6
+                )
+                for tenth in range(10)
+            ],
             "memory_growth": round(medians[1] / max(medians[0], 1), 3),
-            "processes_left": len(left),
+            "processes_left": left,
             "folders_left": sorted(path.name for path in (place / "temporary").iterdir()),
             "bases": sorted(path.name for path in (place / "live").glob("0*")),
             "machine": machine(),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from biqe.errors import BadLine, BiqeError, UnreadableFile
+from biqe.graph.blocks import blocks
 from biqe.graph.read import read_graph
 
 File = Callable[[str, str | bytes], Path]
@@ -35,3 +36,15 @@ def test_gzip_is_looked_through_and_truncation_noticed(file: File) -> None:
         read_graph([file("cut.tsv.gz", packed[: len(packed) // 2])])
     with pytest.raises(UnreadableFile, match="not a gzip file"):
         read_graph([file("plain.tsv.gz", "a\tr\tb\n")])
+
+
+def test_a_small_file_that_unpacks_to_very_much_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("biqe.graph.blocks.FREE_BYTES", 1 << 20)
+    path = tmp_path / "g.tsv.gz"
+    path.write_bytes(gzip.compress(b"a\tr\tb\n" * 1_000_000))
+    with pytest.raises(UnreadableFile, match="more than 200 times its size") as caught:
+        sum(len(block.data) for block in blocks(path))
+    assert "gunzip" in caught.value.hint
+    lines = b"".join(b"%d\tr\tb\n" % number for number in range(200_000))
+    path.write_bytes(gzip.compress(lines))
+    assert sum(len(block.data) for block in blocks(path)) == len(lines)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
 import threading
 import time
+import weakref
 from contextlib import asynccontextmanager
 
 import pytest
@@ -402,6 +404,36 @@ async def changing(kb, folder, **options):
 
 MOVES = """INSERT { :Loreley :located_on ?r } WHERE { ?r :flows_through :Germany, :France } ;
 DELETE { ?c :located_on :Rhine } INSERT { ?c :once_on :Rhine } WHERE { ?c :located_on :Rhine }"""
+
+
+def test_versions_are_freed_as_soon_as_nobody_uses_them(kb, tmp_path):
+    """Without the garbage collector, which is told to leave alone what there is when a server forks."""
+    moments = []
+
+    async def run():
+        async with changing(kb, tmp_path / "live") as (engine, live):
+
+            async def update(number):
+                moments.append(weakref.ref(live._history.moment))
+                await engine.update(f"INSERT DATA {{ :new{number} :located_on :Rhine }}")
+
+            for number in range(6):
+                for mode in ("known", "predicted"):
+                    await engine.ask("SELECT ?c WHERE { ?c :located_on :Rhine }", mode=mode, top=3)
+                await engine.exact(COUNTED)
+                await update(number)
+            assert sum(reference() is not None for reference in moments) <= 1
+            for number in range(6, 12):
+                await update(number)  # the version that was asked last keeps those after it
+            assert sum(reference() is not None for reference in moments) > 5
+            engine.tidy()
+            assert not any(reference() for reference in moments)
+
+    gc.disable()
+    try:
+        asyncio.run(run())
+    finally:
+        gc.enable()
 
 
 def test_an_update_finds_in_another_process_what_it_finds_here(kb, tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections import Counter
 
 import pytest
@@ -139,6 +141,33 @@ def test_a_lane_that_closes_ends_what_runs_and_tells_those_who_wait():
         assert await tasks[0] is True
 
     asyncio.run(run())
+
+
+class Answer:
+    pass
+
+
+def test_an_answer_is_freed_as_soon_as_nobody_has_it():
+    """Without the garbage collector: an answer may keep a version of a graph, and with it all changes since."""
+    made = []
+
+    def work(deadline):
+        answer = Answer()
+        made.append(weakref.ref(answer))
+        return answer
+
+    async def run():
+        lane = Lane("test", 1, 10)
+        assert isinstance(await lane.do(work, Deadline(60)), Answer)
+        assert isinstance(await lane.do(work, Deadline(60)), Answer)
+        lane.close(1.0)
+
+    gc.disable()
+    try:
+        asyncio.run(run())
+        assert [reference() for reference in made] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_lane_serves_the_client_of_the_request():

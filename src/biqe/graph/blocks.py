@@ -16,6 +16,9 @@ from biqe.errors import BadLine, UnreadableFile
 BLOCK_BYTES = 8 << 20
 MAX_LINE_BYTES = 16 << 20
 """A longer line is refused: it is hardly a triple, and it would have to be held in memory whole."""
+MAX_RATIO, FREE_BYTES = 200, 256 << 20
+"""A gzip file that unpacks to more than FREE_BYTES, and to more than so many times its size, is refused. Triples unpack
+to thirty times the size, or sixty; only a file that was made to do harm, or of one line again and again, to more."""
 MAX_NAME_BYTES = 65_535
 """A longer name of an entity or relation is refused."""
 
@@ -91,6 +94,7 @@ class Input(io.RawIOBase):
         self.path = path
         self._advance = advance
         self._told = 0
+        self._unpacked = 0
         try:
             self._disk = _Disk(path)
         except OSError as error:
@@ -171,6 +175,12 @@ class Input(io.RawIOBase):
             ) from error
         except OSError as error:
             raise _unreadable(self.path, error) from error
+        self._unpacked += len(data)
+        if self._packed and self._unpacked > max(FREE_BYTES, MAX_RATIO * self._disk.used):
+            raise UnreadableFile(
+                f"{self.path} unpacks to more than {MAX_RATIO} times its size",
+                hint="if it is meant to, unpack it first: gunzip FILE",
+            )
         if self._advance is not None:
             self._advance(self._disk.used - self._told)
             self._told = self._disk.used

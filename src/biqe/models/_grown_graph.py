@@ -16,7 +16,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,8 +62,12 @@ def over_graph(model: QueryModel, graph: Graph) -> QueryModel:
 def _extended(model: QueryModel, entity_count: int, relation_count: int) -> ExtendedModel:
     """A wrapper that has the optional protocols of ``model``, and no others."""
     parts = tuple(part for protocol, part in _OPTIONAL if isinstance(model, protocol))
-    kind = type("ExtendedModel", (*parts, ExtendedModel), {})
-    return kind(model, entity_count, relation_count)  # type: ignore[no-any-return]
+    return _kind(parts)(model, entity_count, relation_count)
+
+
+@cache
+def _kind(parts: tuple[type[ExtendedModel], ...]) -> type[ExtendedModel]:
+    return type("ExtendedModel", (*parts, ExtendedModel), {})
 
 
 class ExtendedModel(QueryModel):

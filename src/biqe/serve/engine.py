@@ -18,6 +18,7 @@ check point, and a query of the exact store is killed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -169,6 +170,8 @@ class Engine:
     def tidy(self) -> None:
         """Free what nobody uses; to be called from time to time."""
         self._client.tidy()
+        with contextlib.suppress(BiqeError):
+            _ = self.current  # an older version, which nobody has asked since, would keep all changes after it
 
     async def ask(self, text: str, *, seconds: float | None = None, **options: Any) -> Answers | TermTable:
         """As ``KnowledgeBase.ask``; in at most ``seconds``, and never longer than the configuration says."""

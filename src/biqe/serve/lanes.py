@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -271,7 +272,9 @@ class Lane:
             return found
 
         job = Job(deadline.client, begin, deadline)
-        job.future.add_done_callback(lambda _: self._ended(job))
+        # A job whose future refers to it would stay, with its answer, until the garbage collector comes.
+        itself = weakref.ref(job)
+        job.future.add_done_callback(lambda _: self._ended(itself()))
         self._enter(job)
         try:
             async with asyncio.timeout(deadline.left) as clock:
@@ -328,9 +331,10 @@ class Lane:
         else:
             job.future.set_result(found)
 
-    def _ended(self, job: Job) -> None:
+    def _ended(self, job: Job | None) -> None:
         with self._lock:
-            self._jobs.leave(job)
+            if job is not None:
+                self._jobs.leave(job)
             self.done += 1
         self._begin_next()
 

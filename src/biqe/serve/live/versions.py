@@ -203,9 +203,11 @@ class View:
         splits._graphs[self.known] = self.graph
         return splits
 
-    @cached_property
+    @property
     def store(self) -> ViewStore:
         """All of SPARQL 1.1 over the known triples and the literals."""
+        # Not kept: two objects that refer to each other stay until the garbage collector comes, and for ever if it was
+        # told to leave them alone; a view keeps all changes after it.
         return ViewStore(self)
 
     def query(self, text: str, **options: Any) -> Any:
