@@ -21,7 +21,7 @@ from biqe.answer.answers import Answers, Row
 from biqe.answer.beyond_links import BeyondLinks
 from biqe.answer.execute import count, select_rows, verdict
 from biqe.answer.explain_request import explain_options, row_of
-from biqe.answer.terms import TermTable
+from biqe.answer.terms import TermRow, TermTable
 from biqe.errors import (
     InvalidOption,
     NotPredictableYet,
@@ -469,7 +469,7 @@ class KnowledgeBase:
 
     def explain(
         self,
-        row_or_query: Row | str,
+        row_or_query: Row | TermRow | str,
         *,
         row: int | None = None,
         views: Sequence[str] | None = None,
@@ -493,6 +493,8 @@ class KnowledgeBase:
         elif row is not None or options:
             given = ", ".join(["row"] * (row is not None) + list(options))
             raise InvalidOption(f"{given} goes with a query; a row was given itself")
+        if isinstance(chosen, TermRow):
+            chosen = chosen.source
         if not isinstance(chosen, Row):
             raise InvalidOption(
                 "only rows of entities can be explained: these are values, with nothing behind them",
