@@ -241,6 +241,7 @@ def test_what_is_filled_in_is_marked_and_explained(atlas):
     assert entry["filled"] == ["country"] and entry["missing"][0]["probability"] == row.missing[0].probability
     why = atlas.explain(BALTIC, row=row.number, top=40)
     assert row.city in why.sentence or row.country in why.sentence
+    assert atlas.explain(row).sentence == why.sentence
     with pytest.raises(UnsupportedQuery, match="values, not entities"):
         atlas.explain(BALTIC, row=0, top=40)
 

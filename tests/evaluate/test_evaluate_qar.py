@@ -126,6 +126,17 @@ def test_a_run_from_questions_to_the_table():
     assert eager.groups["all"]["ours"]["precision"] == pytest.approx(3 / 4), "a tuple where there is no answer"
 
 
+def test_a_missing_link_to_a_variable_that_leads_nowhere_is_counted():
+    """What the search fills in last is judged as all else is."""
+    leaf = BoundQuery((1, TARGET, HIDDEN), ((0, 1, 1), (1, 0, 2)), (1,))  # 1 s ?2, stored; ?2 r 0, missing
+    asked = TupleQuestions(
+        QuerySet.of([leaf]), ("3hub efo1",), np.zeros(1, np.int8), np.array(["h"]), (np.array([[2]], np.int32),)
+    )
+    nothing = np.zeros(1, bool)
+    found = qar.by_missing(MissingLinks(KNOWN, COMPLETE), asked, nothing, nothing)
+    assert found == {"1": {"questions": 1.0, "right": 0.0}}
+
+
 def test_cqd_returns_what_its_own_beam_finds_and_looks_nothing_up():
     torch.manual_seed(0)
     model = CQD(Config(rank=4), NAMES_COUNT, 2)

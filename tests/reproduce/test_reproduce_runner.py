@@ -497,6 +497,8 @@ def test_a_benchmark_of_tuples_is_answered_by_what_a_user_trains_by_cqd_and_by_t
     (job, *_) = expand(table)
     record = json.loads((places.work / "runs" / job.run_name / "run.json").read_text())
     assert record["set"] is None and (places.work / "runs" / job.run_name / "links").is_dir()
+    spent = results.read(places.results / "tuples/ours/seed-0.json").seconds
+    assert spent["before"] + spent["train"] == pytest.approx(2.4, rel=0.5), "the minutes of links count, too"
     shown = to_text(compare(table, results.read_all(places.results)))
     assert "valid split, 1 seed" in shown and "1 variable" in shown
     assert set(run(table, places, remembers(), resume=True).values()) == {"done"}

@@ -181,7 +181,7 @@ def evaluate_qar(
     return QarReport(
         model.name,
         groups,
-        by_missing(missing, questions, ours[1]),
+        by_missing(missing, questions, exact[0], ours[1]),
         seconds=time.perf_counter() - start,
         median_seconds=float(np.median(found.seconds)),
         slowest_seconds=float(found.seconds.max()),
@@ -421,7 +421,8 @@ def exact_alone(graph: Graph, questions: TupleQuestions) -> NDArray[np.bool_]:
 class _Counted:
     """Links of the complete graph, each that is not stored counted as one."""
 
-    certain = True
+    certain = False
+    """The search reads the complete graph, whose links are not all free."""
 
     def __init__(self, missing: MissingLinks) -> None:
         from biqe.links.stored import StoredLinks
@@ -438,11 +439,12 @@ class _Counted:
 
 
 def by_missing(
-    missing: MissingLinks, questions: TupleQuestions, right: NDArray[np.bool_]
+    missing: MissingLinks, questions: TupleQuestions, stored: NDArray[np.bool_], right: NDArray[np.bool_]
 ) -> dict[str, dict[str, float]]:
-    """Questions with answers by the links that the nearest answer is missing, as far as the search finds it."""
-    links, numbers = _Counted(missing), np.full(len(questions), UNKNOWN)
-    for number in np.flatnonzero(questions.kinds != NONE).tolist():
+    """Questions with answers by the links that the nearest answer is missing: none of those whose answer is ``stored``,
+    of others as far as the search finds it."""
+    links, numbers = _Counted(missing), np.where(stored, 0, UNKNOWN)
+    for number in np.flatnonzero((questions.kinds != NONE) & ~stored).tolist():
         found = best_assignments(questions.queries[number], missing.complete, links, 1, WIDTH)
         if len(found.truths) and found.truths[0] > -1e3:
             numbers[number] = round(-found.truths[0])

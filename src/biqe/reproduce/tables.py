@@ -74,7 +74,7 @@ class Average:
         if self.budget:
             parts += [f"{minutes(self.seconds)} in all"]
         if self.before_seconds is not None:
-            first = (self.settings.get("start_from") or {}).get("model", "another model")
+            first = (self.settings.get("start_from") or {}).get("model", "its link predictor")
             parts[-1] += f" ({minutes(self.before_seconds)} of them {first})"
         parts += [f"{self.peak_mib:,} MiB"] if self.peak_mib else []
         if self.settings.get("sample") and not self.quick:
@@ -171,7 +171,7 @@ def _changed(recipe: Recipe, average: Average) -> dict[str, Any]:
         name: value
         for part in ("model_config", "train")
         for name, value in sorted(average.settings.get(part, {}).items())
-        if name not in ("minutes", "epochs") and name in today[part] and value != today[part][name]
+        if name not in ("minutes", "epochs", "links_minutes") and name in today[part] and value != today[part][name]
     }
 
 
