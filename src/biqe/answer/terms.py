@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from biqe.answer.answers import Distribution, Link, Row
 
 
+HARDLY_ANY = 0.05
+"""Below it, how many rows are expected is not worth a number."""
 SUMMED = "the sum of the probabilities of all rows that the model predicts"
 """Why so many more rows are expected."""
 
@@ -183,8 +185,9 @@ class TermTable(AnswerRows[TermRow]):
             parts.append(f"{known:,} stored")
             rows.append((Term("literal", str(known), XSD + "integer"), KNOWN))
         if expected is not None:
-            about_so_many = f"{expected:.2g}" if expected < 1 else f"{expected:,.0f}"
-            parts.append(f"about {about_so_many} {'more ' if parts else ''}expected")
+            so_many = f"{expected:.2g}" if expected < 1 else f"{expected:,.0f}"
+            so_many = f"about {so_many}" if expected >= HARDLY_ANY else "hardly any"
+            parts.append(f"{so_many} {'more ' if parts else ''}expected")
             rows.append((number_term(expected), PREDICTED))
         terms, statuses = tuple((term,) for term, _ in rows), tuple(status for _, status in rows)
         return cls(text, (variable,), terms, statuses, counted=", ".join(parts), **about)
