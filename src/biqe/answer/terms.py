@@ -299,10 +299,19 @@ class TermTable(AnswerRows[TermRow]):
         if self.holds is not None:
             chance = {"probability": self.chances[0]} if self.chances else {}
             return {**head, "form": "ASK", "holds": self.holds, **chance}
-        rows = [{"values": row.values, "status": row.status, "probability": row.probability} for row in self]
+        rows = [_row_dict(row) for row in self]
         return {**head, "variables": list(self.variables), "complete": self.complete, "rows": rows}
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A DataFrame: a column for each variable, then status."""
-        rows = [(*row.values.values(), row.status) for row in self]
-        return data_frame(rows, [*self.variables, *extra_columns(self.variables)[:1]])
+        """A DataFrame: a column for each variable, then status; with predicted rows, probability and missing links,
+        too, the latter as tuples."""
+        extra = extra_columns(self.variables)
+        if self.chances:
+            told = [(*row.values.values(), row.status, row.probability, row.missing) for row in self]
+            return data_frame(told, [*self.variables, *extra])
+        return data_frame([(*row.values.values(), row.status) for row in self], [*self.variables, *extra[:1]])
+
+
+def _row_dict(row: TermRow) -> dict[str, Any]:
+    missing = {"missing": [link._asdict() for link in row.missing]} if row.missing else {}
+    return {"values": row.values, "status": row.status, "probability": row.probability, **missing}
