@@ -181,7 +181,12 @@ def test_every_format(kb):
     assert '"Ann"@en' in found.write("tsv")
     for form in ("csv", "json", "sparql-json", "xml", "table", "tsv"):
         assert "predicted" in found.write(form)
-    assert found.to_dict()["rows"][-1]["probability"] == found[-1].probability
+    last = found.to_dict()["rows"][-1]
+    assert last["probability"] == found[-1].probability and last["missing"][0]["object"] == f"{EX}Bonn"
+    assert "missing" not in found.to_dict()["rows"][0]
+    frame = found.to_pandas()
+    assert list(frame.columns) == ["x", "l", "status", "probability", "missing"]
+    assert frame["probability"].iloc[-1] == found[-1].probability and frame["missing"].iloc[0] == ()
     first = found.with_known(1)
     assert first.known_count == 1
 

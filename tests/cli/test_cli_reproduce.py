@@ -56,6 +56,7 @@ def test_results_where_nothing_was_run(tmp_path, monkeypatch, capsys):
     assert main(["results"]) == 0
     out = capsys.readouterr().out
     assert lines_fit(out)
+    assert out.startswith("no results in results/: --results names another folder\n")
     assert out.count("not run") == sum(len(recipes.load(name).recipes) for name in recipes.names())
     assert main(["results", "--json"]) == 0
     assert {table["table"] for table in json.loads(capsys.readouterr().out)["tables"]} == set(recipes.names())
@@ -67,6 +68,7 @@ def test_the_results_of_this_repository_can_be_shown(root, capsys):
     out = capsys.readouterr().out
     assert lines_fit(out)
     assert "0.278" in out, "the figure of cq-fb15k237/hybrid"
+    assert "no results in" not in out
 
 
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path, monkeypatch, capsys):

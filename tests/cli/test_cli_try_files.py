@@ -67,6 +67,13 @@ def test_the_page_is_served_until_ctrl_c(tried):
     assert process.returncode in (0, 130)
 
 
+def test_a_port_that_cannot_be_is_refused_before_anything_is_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("a,r,b\n")
+    assert main(["try", "a.csv", "--port", "99999"]) == 2
+    assert "--port" in capsys.readouterr().err and os.listdir() == ["a.csv"]
+
+
 def test_a_file_of_broken_lines_is_refused_and_leaves_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.tsv").write_text("a\tb\tc\n" + "x\n" * 20)

@@ -42,3 +42,24 @@ def test_names_are_found_by_label_and_unknown_ones_refused(odd_kb, atlas_kb):
         assert card(odd_kb.graph, name, {"": ""}, None, None).value.name == name
     with pytest.raises(UnknownName):
         card(atlas_kb.graph, "Atlantis", {"": ""}, None, None)
+
+
+def test_numbers_and_dates_are_facts_of_the_card(tmp_path):
+    import biqe
+    from biqe.serve.entity_card import with_values
+
+    lines = [f"F {n},year,{1980 + n}\nF {n},seen on,2001-02-{n + 10}\nF {n},by,D{n // 2}" for n in range(10)]
+    (tmp_path / "films.csv").write_text("\n".join(lines))
+    kb = biqe.open(biqe.Graph.from_file(tmp_path / "films.csv"))
+    shown = card(kb.graph, "F 3", {"": ""}, None, None)
+    found = kb.ask(f"SELECT ?p ?o {{ <{shown.value.iri}> ?p ?o FILTER(isLiteral(?o)) }}", mode="known")
+    whole = with_values(shown, found, {"": ""}, None, None)
+    assert [(group.relation, [value.label for value in group.values]) for group in whole.facts] == [
+        ("by", ["D1"]),
+        ("seen on", ["2001-02-13"]),
+        ("year", ["1983"]),
+    ]
+    assert whole.count == 3 and whole.facts[1].term == ":seen_on"
+    assert all(kb.ask(f"ASK {{ :F_3 {group.term} ?x }}", mode="known").holds for group in whole.facts)
+    (alone,) = with_values(card(kb.graph, "F 3", {"": ""}, "year", 5), found, {"": ""}, "year", 5).facts
+    assert alone.relation == "year"

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from biqe.answer.answers import Distribution, Link, Row
 
 
+HARDLY_ANY = 0.05
+"""Below it, how many rows are expected is not worth a number."""
 SUMMED = "the sum of the probabilities of all rows that the model predicts"
 """Why so many more rows are expected."""
 
@@ -200,8 +202,9 @@ class TermTable(AnswerRows[TermRow]):
             parts.append(f"{known:,} stored")
             rows.append((Term("literal", str(known), XSD + "integer"), KNOWN))
         if expected is not None:
-            about_so_many = f"{expected:.2g}" if expected < 1 else f"{expected:,.0f}"
-            parts.append(f"about {about_so_many} {'more ' if parts else ''}expected")
+            so_many = f"{expected:.2g}" if expected < 1 else f"{expected:,.0f}"
+            so_many = f"about {so_many}" if expected >= HARDLY_ANY else "hardly any"
+            parts.append(f"{so_many} {'more ' if parts else ''}expected")
             rows.append((number_term(expected), PREDICTED))
         terms, statuses = tuple((term,) for term, _ in rows), tuple(status for _, status in rows)
         return cls(text, (variable,), terms, statuses, counted=", ".join(parts), **about)
@@ -323,18 +326,23 @@ class TermTable(AnswerRows[TermRow]):
         if self.holds is not None:
             chance = {"probability": self.chances[0]} if self.chances else {}
             return {**head, "form": "ASK", "holds": self.holds, **chance}
-        rows = [self._row_dict(row) for row in self]
+        rows = [_row_dict(row) for row in self]
         return {**head, "variables": list(self.variables), "complete": self.complete, "rows": rows}
 
-    def _row_dict(self, row: TermRow) -> dict[str, Any]:
-        found: dict[str, Any] = {"values": row.values, "status": row.status, "probability": row.probability}
-        if row.missing:
-            found["missing"] = [link._asdict() for link in row.missing]
-        if row.against:
-            found["against"] = [link._asdict() for link in row.against]
-        return found | ({"filled": list(row.filled)} if row.filled else {})
-
     def to_pandas(self) -> pandas.DataFrame:
-        """A DataFrame: a column for each variable, then status."""
-        rows = [(*row.values.values(), row.status) for row in self]
-        return data_frame(rows, [*self.variables, *extra_columns(self.variables)[:1]])
+        """A DataFrame: a column for each variable, then status; with predicted rows, probability and missing links,
+        too, the latter as tuples."""
+        extra = extra_columns(self.variables)
+        if self.chances:
+            told = [(*row.values.values(), row.status, row.probability, row.missing) for row in self]
+            return data_frame(told, [*self.variables, *extra])
+        return data_frame([(*row.values.values(), row.status) for row in self], [*self.variables, *extra[:1]])
+
+
+def _row_dict(row: TermRow) -> dict[str, Any]:
+    found: dict[str, Any] = {"values": row.values, "status": row.status, "probability": row.probability}
+    if row.missing:
+        found["missing"] = [link._asdict() for link in row.missing]
+    if row.against:
+        found["against"] = [link._asdict() for link in row.against]
+    return found | ({"filled": list(row.filled)} if row.filled else {})

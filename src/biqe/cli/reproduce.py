@@ -155,6 +155,8 @@ def results_show(
             stdout.print(tables.to_text(found), end="", soft_wrap=True)
         return
     everything = tables.compare_all(results)
+    if not json and not any(results.glob("**/*.json")):
+        stdout.print(f"no results in {results}/: --results names another folder\n", soft_wrap=True)
     if json:
         print_json({"tables": [tables.to_json(found) for found in everything]})
     else:

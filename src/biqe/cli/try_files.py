@@ -53,6 +53,8 @@ def try_files(
 
     if not 0 < minutes < 1e6:
         raise InvalidOption(f"--minutes must be above 0. Got {minutes}")
+    if port is not None and not 0 <= port < 1 << 16:
+        raise InvalidOption(f"--port must be in 0..65535. Got {port}")
     if page:
         from biqe.serve.start import refuse_without_extra
 

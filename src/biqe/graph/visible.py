@@ -40,9 +40,11 @@ Cell = str | Sequence[str]
 """A text, or several on a line each."""
 _STYLE = (
     "<style>.biqe table{text-align:left}.biqe caption,.biqe th,.biqe td{text-align:left!important;"
-    "vertical-align:top}.biqe caption{caption-side:top;white-space:pre-line}</style>"
+    "vertical-align:top}.biqe caption{caption-side:top;white-space:pre-line;"
+    "width:max-content;max-width:60em}</style>"
 )
-"""A notebook aligns cells right; its own colours are left as they are, in the dark too."""
+"""A notebook aligns cells right; its own colours are left as they are, in the dark too. A caption may be wider than its
+table."""
 
 
 def escaped(cell: Cell) -> str:

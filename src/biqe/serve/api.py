@@ -171,7 +171,13 @@ def router(engine: Engine, config: ServeConfig, protocol: Protocol) -> APIRouter
         limit: Annotated[int | None, Query(ge=1, le=1_000, description="Facts of each relation; 12.")] = None,
     ) -> schemas.EntityOut:
         """An entity: its classes, its facts by relation, and questions about it."""
-        return await engine.run(lambda: entity_card.card(engine.graph[0], name, prefixes, relation, limit))
+        found = await engine.run(lambda: entity_card.card(engine.graph[0], name, prefixes, relation, limit))
+        if found.value.iri is None:  # a blank node, which no query can name
+            return found
+        text = f"SELECT ?p ?o {{ <{found.value.iri}> ?p ?o FILTER(isLiteral(?o)) }} LIMIT {entity_card.MOST_VALUES}"
+        values = await engine.ask(text, mode="known")
+        assert isinstance(values, TermTable)
+        return entity_card.with_values(found, values, prefixes, relation, limit)
 
     @api.get("/suggest", operation_id="suggest")
     async def suggest(

@@ -8,15 +8,18 @@ from itertools import chain, islice
 import numpy as np
 from numpy.typing import NDArray
 
+from biqe.answer.terms import TermTable
 from biqe.graph.index import Index
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import local_name
 from biqe.query.bind import find_entity
-from biqe.query.scan import in_query
+from biqe.query.scan import abbreviated, in_query
 from biqe.serve import schemas as out
 from biqe.serve.example_questions import Questions
 from biqe.serve.views import entity_value
 
+MOST_VALUES = 200
+"""Texts, numbers and dates that are looked up."""
 LISTED = 12
 """Entities that are listed for each relation, unless one relation alone is asked for."""
 QUESTIONS = 4
@@ -57,6 +60,38 @@ def card(
         count=sum(len(others) for *_, others in sides),
         facts=groups,
         questions=[] if relation is not None else list(islice(chain(islice(who, QUESTIONS // 2), whom), QUESTIONS)),
+    )
+
+
+def with_values(
+    shown: out.EntityOut, found: TermTable, prefixes: Mapping[str, str], relation: str | None, limit: int | None
+) -> out.EntityOut:
+    """The card with texts, numbers and dates, which are in rows ``?p ?o``, between what the entity says of others and
+    what others say of it."""
+    values: dict[str, list[out.Value]] = {}
+    for row in found:
+        term = row.terms["o"]
+        label = row.labels["o"]
+        if term is not None and term.kind == "literal" and label != shown.value.label:
+            values.setdefault(str(row["p"]), []).append(out.Value(id=None, name=None, iri=None, label=label, term=None))
+    groups = [
+        out.FactGroup(
+            relation=name,
+            label=local_name(name),
+            term=abbreviated(name.replace(" ", "_"), prefixes),
+            inverse=False,
+            count=len(texts),
+            values=texts[: limit or LISTED],
+        )
+        for name, texts in sorted(values.items(), key=lambda each: (len(each[1]), each[0]))
+        if relation is None or name == relation
+    ]
+    ahead = sum(not group.inverse for group in shown.facts)
+    return shown.model_copy(
+        update={
+            "facts": [*shown.facts[:ahead], *groups, *shown.facts[ahead:]],
+            "count": shown.count + sum(map(len, values.values())),
+        }
     )
 
 

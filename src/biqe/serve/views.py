@@ -109,7 +109,11 @@ def _links(found: Answers, row: Row, links: Sequence[Link], ids: Sequence[IdLink
             subject=link.subject,
             predicate=link.relation,
             object=link.object,
-            labels=[found.label(of.subject, row), short(link.relation), found.label(of.object, row)],
+            labels=[
+                found.names.prefixed(found.label(of.subject, row)),
+                short(link.relation),
+                found.names.prefixed(found.label(of.object, row)),
+            ],
             probability=link.probability,
         )
         for link, of in zip(links, ids, strict=True)

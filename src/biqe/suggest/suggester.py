@@ -80,6 +80,10 @@ class Suggestion:
             in_query(names.entities, self.ids.object, prefixes),
         )
 
+    def _repr_html_(self) -> str:
+        told = [["missing", " ".join(self.labels)], ["probability", probability(self.probability)], ["why", self.why]]
+        return for_notebook(html_table([], [], told))
+
 
 @dataclass(frozen=True)
 class Suggestions(Sequence[Suggestion]):
