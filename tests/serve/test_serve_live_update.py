@@ -132,7 +132,7 @@ def test_updates_do_what_pyoxigraph_does(tmp_path_factory, texts):
         ("INSERT DATA { :a :b :c", (1, 13), "INSERT DATA"),
         ("INSERT DATA { :a :b :c } INSERT DATA { :d :e :f }", (1, None), ""),
         ("INSERT DATA { :a nope:b :c }", (1, 18), "PREFIX nope:"),
-        ("INSERT DATA { :a :b '5'^^xsd:integer }", (1, 26), "PREFIX xsd:"),
+        ("INSERT DATA { :a :b '5'^^units:metre }", (1, 26), "PREFIX units:"),
         ("INSERT DATA { x:a :b :c } ; PREFIX x: <urn:x:> DELETE DATA { x:a :b :c }", (1, 15), "PREFIX x:"),
         ("INSERT DATA { :a :b 'x }", (1, 21), "INSERT DATA"),
         ("DELETE INSERT WHERE", (1, None), ""),
@@ -210,6 +210,13 @@ def test_a_statement_about_a_statement_is_refused(live):
     with pytest.raises(UnsupportedQuery, match="statements about statements"):
         live.apply("INSERT DATA { :a :b :c . :x :says <<( :a :b :c )>> }")
     assert live.version == 0
+
+
+def test_usual_prefixes_need_no_declaration(live):
+    live.apply("INSERT DATA { :Rhine :length '1233'^^xsd:integer ; rdfs:label 'Rhein' }")
+    assert {("Rhine", "length", "1233"), ("Rhine", "http://www.w3.org/2000/01/rdf-schema#label", "Rhein")} <= rows(live)
+    (found,) = live.snapshot().store.query("SELECT ?o { ?s <length> ?o }").rows
+    assert found[0].datatype == "http://www.w3.org/2001/XMLSchema#integer"
 
 
 def test_literals_are_seen_by_sparql_and_are_no_entities(live):
