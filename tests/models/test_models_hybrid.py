@@ -317,3 +317,14 @@ def test_a_search_counts_facts_and_looks_none_up(beside, cqd):
     """So an explanation hides a name instead of taking one fact out of a graph, which would change nothing."""
     assert not beside(search=0.5).looks_facts_up
     assert not cqd.looks_facts_up and cqd.solving(known="one").looks_facts_up
+
+
+def test_rows_of_a_union_are_compared_by_truths_where_links_decide(beside, cqd):
+    """A row with many answers must not lose to one with few, as it would by shares of 1."""
+    links, both = beside(search=1.0, search_beam=64, truth="counted"), beside(search=0.5)
+    queries = QuerySet.of(QUERIES[:3])
+    with torch.no_grad():
+        torch.testing.assert_close(links.raw_scores(links.encoder(queries)), cqd.scores(cqd.encoder(queries)))
+        assert links.raw_scores(links.encoder(queries)).exp().sum(1).max() > 1.01, "no shares of 1"
+        for model in (both, links.without_search()):
+            torch.testing.assert_close(model.raw_scores(model.encoder(queries)), model.scores(model.encoder(queries)))

@@ -16,6 +16,7 @@ Use it unless you want the paper's encoder by itself: it is what ``biqe train`` 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -228,17 +229,10 @@ class Hybrid(biqe.BiQE):
         searches = self.config.search or self.config.by_shape
         if not isinstance(batch, Batch) or not (searches or batch.encoded.has_negations):
             return super().logits(batch, keep)
-        ways: dict[tuple[float, int, str, str], list[structures.Group]] = {}
-        for group in batch.structured().groups:
-            way = self.config.for_shape(group.structure.shape)
-            if group.structure.negations:  # which the encoder cannot read
-                way = replace(way, search=1.0, stored="one")
-            if way.search:
-                ways.setdefault((way.search, way.search_beam, way.stored, way.truth), []).append(group)
-        searched = sum(group.rows.numel() for groups in ways.values() for group in groups)
-        links_decide = searched == len(batch.targets.gold) and all(weight == 1.0 for weight, *_ in ways)
+        ways = self._ways(batch)
+        links_decide = self._links_decide(batch, ways)
         if keep is None and links_decide:
-            own = self.entity_bias.new_zeros(searched, self.entity_count)
+            own = self.entity_bias.new_zeros(len(batch.targets.gold), self.entity_count)
         else:
             own = super().logits(batch, keep)
         found = own.clone()
@@ -247,6 +241,30 @@ class Hybrid(biqe.BiQE):
             for rows, scores in search.beside_encoder(groups, links, own, weight, width):
                 found[rows] = scores
         return found
+
+    def _ways(self, batch: Batch) -> dict[tuple[float, int, str, str], list[structures.Group]]:
+        """Queries that are searched, by the weight, the beam, what is certain and what a link is worth."""
+        ways: dict[tuple[float, int, str, str], list[structures.Group]] = {}
+        for group in batch.structured().groups:
+            way = self.config.for_shape(group.structure.shape)
+            if group.structure.negations:  # which the encoder cannot read
+                way = replace(way, search=1.0, stored="one")
+            if way.search:
+                ways.setdefault((way.search, way.search_beam, way.stored, way.truth), []).append(group)
+        return ways
+
+    @staticmethod
+    def _links_decide(batch: Batch, ways: Mapping[tuple[float, int, str, str], Sequence[structures.Group]]) -> bool:
+        searched = sum(group.rows.numel() for groups in ways.values() for group in groups)
+        return searched == len(batch.targets.gold) and all(weight == 1.0 for weight, *_ in ways)
+
+    def raw_scores(self, batch: _tokens.Batch) -> torch.Tensor:
+        """(V, E) truths where the links alone decide, which can be compared between the rows of a union; else as
+        ``scores``."""
+        found = self.logits(batch)
+        if isinstance(batch, Batch) and self._links_decide(batch, self._ways(batch)):
+            return found
+        return torch.log_softmax(found, 1)
 
     def tuples(
         self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None, width: int | None = None
