@@ -63,7 +63,7 @@ def test_a_least_probability(suggester):
         ({"relation": ":citizen"}, UnknownName),
         ({"entity": "nobody"}, UnknownName),
         ({"entity": 3}, InvalidOption),
-        ({"top": -1}, InvalidOption),
+        ({"top": 0}, InvalidOption),
         ({"top": 10**9}, InvalidOption),
         ({"skip": -1}, InvalidOption),
         ({"each": 0}, InvalidOption),

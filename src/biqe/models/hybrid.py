@@ -16,7 +16,6 @@ Use it unless you want the paper's encoder by itself: it is what ``biqe train`` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -230,9 +229,10 @@ class Hybrid(biqe.BiQE):
         if not isinstance(batch, Batch) or not (searches or batch.encoded.has_negations):
             return super().logits(batch, keep)
         ways = self._ways(batch)
-        links_decide = self._links_decide(batch, ways)
+        searched = sum(group.rows.numel() for groups in ways.values() for group in groups)
+        links_decide = searched == len(batch.targets.gold) and all(weight == 1.0 for weight, *_ in ways)
         if keep is None and links_decide:
-            own = self.entity_bias.new_zeros(len(batch.targets.gold), self.entity_count)
+            own = self.entity_bias.new_zeros(searched, self.entity_count)
         else:
             own = super().logits(batch, keep)
         found = own.clone()
@@ -253,18 +253,16 @@ class Hybrid(biqe.BiQE):
                 ways.setdefault((way.search, way.search_beam, way.stored, way.truth), []).append(group)
         return ways
 
-    @staticmethod
-    def _links_decide(batch: Batch, ways: Mapping[tuple[float, int, str, str], Sequence[structures.Group]]) -> bool:
-        searched = sum(group.rows.numel() for groups in ways.values() for group in groups)
-        return searched == len(batch.targets.gold) and all(weight == 1.0 for weight, *_ in ways)
-
     def raw_scores(self, batch: _tokens.Batch) -> torch.Tensor:
         """(V, E) truths where the links alone decide, which can be compared between the rows of a union; else as
-        ``scores``."""
+        ``scores``. The two rows of a union have one shape, so both are of one sort."""
         found = self.logits(batch)
-        if isinstance(batch, Batch) and self._links_decide(batch, self._ways(batch)):
-            return found
-        return torch.log_softmax(found, 1)
+        scores = torch.log_softmax(found, 1)
+        if isinstance(batch, Batch):
+            decided = [group for way, groups in self._ways(batch).items() if way[0] == 1.0 for group in groups]
+            for rows in (group.rows.flatten() for group in decided):
+                scores[rows] = found[rows]
+        return scores
 
     def tuples(
         self, queries: QuerySet, count: int, marginals: torch.Tensor | None = None, width: int | None = None

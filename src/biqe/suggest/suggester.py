@@ -165,7 +165,7 @@ class Suggester:
         the share of the work that was done since.
         """
         start = time.monotonic()
-        for name, value, least in (("top", top, 0), ("skip", skip, 0), ("each", 1 if each is None else each, 1)):
+        for name, value, least in (("top", top, 1), ("skip", skip, 0), ("each", 1 if each is None else each, 1)):
             if not least <= value <= MOST:
                 raise InvalidOption(f"{name!r} must be between {least} and {MOST:,}. Got {value}")
         r = None if relation is None else find_relation(self._name(relation), self.vocabulary)
