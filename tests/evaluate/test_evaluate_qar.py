@@ -126,6 +126,17 @@ def test_a_run_from_questions_to_the_table():
     assert eager.groups["all"]["ours"]["precision"] == pytest.approx(3 / 4), "a tuple where there is no answer"
 
 
+def test_a_stored_answer_is_never_kept_back():
+    """Not even where no guess is worth its risk."""
+    report = evaluate_qar(
+        SimpleNamespace(name="few", link_probability=FewLinks()),
+        questions(),
+        MissingLinks(KNOWN, COMPLETE),
+        {1: NEVER, 2: NEVER},
+    )
+    assert report.groups["all"]["ours"] == report.groups["all"]["exact"]
+
+
 def test_a_missing_link_to_a_variable_that_leads_nowhere_is_counted():
     """What the search fills in last is judged as all else is."""
     leaf = BoundQuery((1, TARGET, HIDDEN), ((0, 1, 1), (1, 0, 2)), (1,))  # 1 s ?2, stored; ?2 r 0, missing

@@ -55,8 +55,8 @@ WIDTH = 16
 """Partial assignments that the search keeps."""
 THRESHOLD_QUESTIONS = 150
 """Validation questions of each number of free variables by which thresholds are chosen for another split."""
-NEVER = 2.0
-"""A threshold that nothing reaches."""
+NEVER = 1.0
+"""A threshold that only what is stored reaches: it is never kept back."""
 FIGURES = ("f1", "precision", "recall", "easy", "hard", "hard_f1", "strict_f1")
 
 
