@@ -318,7 +318,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=ATTACKS, help="some of the attacks")
     parser.add_argument("--spread", action="store_true", help="an address of its own for each request of an attack")
     parser.add_argument("--quick", action="store_true", help="5 s of each attack, once")
-    parser.add_argument("--out", type=Path, help="also write the result there, such as results/speed/serve_attack.json")
+    parser.add_argument("--out", type=Path, help="also write the result there, such as results/serve/serve_attack.json")
     options = parser.parse_args()
     if options.quick:
         options.seconds, options.rounds = 5.0, 1
