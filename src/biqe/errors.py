@@ -25,6 +25,7 @@ A message has two parts: what is wrong, with the value and what is allowed; and 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 
 class BiqeError(Exception):
@@ -158,3 +159,13 @@ class TookTooLong(RequestRefused):
     """A request that was not done within its time; what had begun was stopped."""
 
     status = 503
+
+
+def from_fields(name: str, fields: Mapping[str, Any]) -> BiqeError:
+    """The error of this class with these fields, as another process told of it: ``type(error).__name__``,
+    ``vars(error)``."""
+    named = globals().get(name)
+    kind = named if isinstance(named, type) and issubclass(named, BiqeError) else BiqeError
+    error = kind.__new__(kind, fields["message"])
+    vars(error).update(fields)
+    return error

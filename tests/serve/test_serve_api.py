@@ -116,7 +116,7 @@ def test_parse_draws_the_query(atlas):
     ("query", "place", "known_only"),
     [
         ("SELECT ?x {\n ?x :p ?y ?z }", (2, 11), False),
-        ("SELECT ?x { ?x :p ?y\n  OPTIONAL { ?y :q ?z } }", (2, 3), True),
+        ("SELECT ?x { ?x :p ?y\n  FILTER EXISTS { ?y :q ?z } }", (2, 10), True),
         ("SELECT ?x { SERVICE <urn:biqe:predict> { ?x :located_on :Rhine } }", (1, 13), True),
         ("", (1, 1), False),
     ],
@@ -254,7 +254,7 @@ def test_explain_without_asking_the_model_does_not_say_that_there_is_none(atlas,
 
 
 def test_hints_of_parse_name_no_options_of_the_command_line(atlas):
-    [error] = post(atlas, "parse", query="SELECT ?x { ?x :p ?y OPTIONAL { ?y :q ?z } }")["errors"]
+    [error] = post(atlas, "parse", query="SELECT ?x { ?x :p ?y FILTER EXISTS { ?y :q ?z } }")["errors"]
     assert "mode=known" in error["hint"] and "--" not in error["hint"]
 
 

@@ -184,7 +184,7 @@ def test_ranks_that_see_different_graphs_are_refused_on_every_rank(graph_folder,
 def test_a_rank_that_does_not_answer_ends_the_others_in_time(graph_folder, tmp_path):
     """Rank 1 is stopped, not killed, as when a machine hangs: only a time-out can tell."""
     run = tmp_path / "run"
-    words = [*ARGUMENTS, "-O", "rank_timeout=4", "-O", "checkpoint_minutes=0.001"]
+    words = [*ARGUMENTS, "-O", "rank_timeout=12", "-O", "checkpoint_minutes=0.001"]
     with started(*TORCHRUN, "-m", "biqe", "train", graph_folder, "--out", run, *words) as process:
         wait_for(lambda: run.exists() and newer(run), process)
         os.kill(workers(process)[1], signal.SIGSTOP)

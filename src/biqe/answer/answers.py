@@ -300,6 +300,7 @@ class Answers(AnswerRows[Row]):
 
     @cached_property
     def names(self) -> ShownNames:
+        """What to show for the names of entities and relations."""
         return ShownNames(self.graph.vocabulary, self.prefixes)
 
     def link(self, ids: IdLink, row: Row, chance: float | None) -> Link:

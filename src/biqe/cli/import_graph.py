@@ -112,7 +112,7 @@ def read(
     """
     from biqe.cli._console import print_json, progress
     from biqe.graph.files import find_sources
-    from biqe.graph.importer import import_files
+    from biqe.graph.import_process import import_in_child
 
     out = out or default_folder("kg", urlsplit(inputs[0]).hostname or inputs[0])
     pages = _fetch_pages(inputs, out, force=force)
@@ -120,7 +120,7 @@ def read(
         inputs, format = [str(pages)], "ntriples"
     size = find_sources(inputs, format=format, labels=labels).size
     with progress("bytes read", total=size) as advance:
-        imported = import_files(
+        imported = import_in_child(
             inputs,
             out,
             format=format,

@@ -95,7 +95,7 @@ def _imported(inputs: list[Path]) -> tuple[Path, Path, bool]:
     from biqe.cli._options import default_folder
     from biqe.cli.import_graph import show_import
     from biqe.graph import folder
-    from biqe.graph.importer import import_files
+    from biqe.graph.import_process import import_in_child
 
     name = default_folder("kg", inputs[0].resolve()).name
     taken: list[tuple[Path, Path]] = []
@@ -105,7 +105,7 @@ def _imported(inputs: list[Path]) -> tuple[Path, Path, bool]:
         if not os.path.lexists(graph) and not os.path.lexists(run):
             break
         taken.append((graph, run))
-    imported = import_files(inputs, graph, skip_bad=True, encoding=ENCODING)
+    imported = import_in_child(inputs, graph, skip_bad=True, encoding=ENCODING)
     try:
         _heading("What the files hold")
         show_import(graph, imported)

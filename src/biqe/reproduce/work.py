@@ -98,7 +98,7 @@ def work(job: Job, desk: Desk) -> Outcome:
     trained = train(job, desk)
     outcome.config, outcome.parts, outcome.peak_mib = trained.config, trained.parts, trained.peak_mib
     outcome.seconds["train"] = round(trained.seconds, 1)
-    if trained.before:
+    if job.before is not None or trained.before:
         outcome.seconds["before"] = round(trained.before, 1)
     begin = time.perf_counter()
     desk.watcher.doing("evaluating")

@@ -99,7 +99,7 @@ def read_answer(message: bytes) -> Any:
 
             return [quad.triple for quad in parse(body, format=RdfFormat.N_TRIPLES)]
         case "error":
-            raise _error(answer["name"], answer["says"])
+            raise errors.from_fields(answer["name"], answer["says"])
         case _:
             raise RequestRefused(f"a process of the exact store failed: {answer['trace']}", status=500)
 
@@ -114,11 +114,3 @@ def _solutions(variables: list[str], terms: list[Any], cells: list[int], count: 
     values = iter([known[number] for number in cells])
     rows = tuple(zip(*[values] * len(variables), strict=True)) if variables else ((),) * count
     return Solutions(tuple(variables), rows, complete)
-
-
-def _error(name: str, says: Mapping[str, Any]) -> BiqeError:
-    named = getattr(errors, name, None)
-    kind = named if isinstance(named, type) and issubclass(named, BiqeError) else BiqeError
-    error = kind.__new__(kind, says["message"])
-    vars(error).update(says)
-    return error
