@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, linear
 
 from biqe.links import softmax
-from biqe.links.softmax import FEW_ROWS, repeat_rows, soft_cross_entropy, with_all
+from biqe.links.softmax import FEW_ROWS, bfloat16_products, repeat_rows, soft_cross_entropy, with_all
 
 
 def both(rows, width, entities, smoothing, seed, dtype=torch.float64, scale=1.0):
@@ -153,3 +155,52 @@ def test_gradients_flow_through_products_with_all():
     hidden.grad = table.grad = None
     (hidden @ table.t()).square().sum().backward()
     assert torch.allclose(own[0], hidden.grad, atol=1e-4) and torch.allclose(own[1], table.grad, atol=1e-4)
+
+
+@pytest.fixture
+def by_halves(monkeypatch):
+    """A processor that multiplies bfloat16 faster, and tables that are large from a few numbers on."""
+    monkeypatch.setattr(softmax, "processor_multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(softmax, "SMALL_TABLE", 1)
+    monkeypatch.setattr(softmax, "CHUNK_BYTES", 16 * 300 * 4)  # sixteen rows of three hundred entities
+
+
+@pytest.mark.parametrize(("smoothing", "weighted", "biased"), [(0.0, True, False), (0.1, False, True)])
+def test_products_in_bfloat16_give_the_loss_and_its_gradients_to_a_hundredth(by_halves, smoothing, weighted, biased):
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(50, 32, generator=generator), torch.randn(300, 32, generator=generator)
+    bias = torch.randn(300, generator=generator) if biased else None
+    answers, weights = torch.randint(300, (50,), generator=generator), torch.arange(1.0, 51.0) if weighted else None
+    found = []
+    for within in (nullcontext, bfloat16_products):
+        inputs = [None if part is None else part.clone().requires_grad_() for part in (hidden, weight, bias)]
+        with within():
+            value = soft_cross_entropy(*inputs, torch.arange(51), answers, smoothing, weights)
+        value.backward()
+        found.append([value.detach(), *(part.grad for part in inputs if part is not None)])
+    single, half = found
+    assert single[0] == pytest.approx(float(half[0]), rel=1e-3)
+    for one, other in zip(single[1:], half[1:], strict=True):
+        assert other.dtype == torch.float32
+        assert float((one - other).norm()) < 0.01 * float(one.norm())
+        assert not torch.equal(one, other)
+
+
+def test_products_are_in_single_precision_where_nobody_asks_for_less(by_halves):
+    fused = both(10, 5, 20, 0.1, 0, torch.float32)[0]
+    with bfloat16_products():
+        half = both(10, 5, 20, 0.1, 0, torch.float32)[0]
+    again = both(10, 5, 20, 0.1, 0, torch.float32)[0]
+    assert all(torch.equal(one, other) for one, other in zip(fused, again, strict=True))
+    assert not torch.equal(fused[2], half[2])
+
+
+def test_small_tables_and_other_processors_stay_in_single_precision(monkeypatch):
+    single = both(10, 5, 20, 0.1, 0, torch.float32)[0]
+    for name, value in (("processor_multiplies_bfloat16", lambda: True), ("SMALL_TABLE", 1)):
+        with monkeypatch.context() as patch, patch.context() as inner:
+            inner.setattr(softmax, "processor_multiplies_bfloat16", lambda: False)
+            inner.setattr(softmax, name, value)
+            with bfloat16_products():
+                found = both(10, 5, 20, 0.1, 0, torch.float32)[0]
+        assert all(torch.equal(one, other) for one, other in zip(single, found, strict=True))

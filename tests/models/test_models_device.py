@@ -305,6 +305,19 @@ def test_layers_may_compute_in_half_precision_and_the_loss_does_not():
     assert all(torch.isfinite(weight.grad).all() for weight in model.parameters())
 
 
+@pytest.mark.parametrize(
+    ("width", "precision", "is_half"),
+    [(_device.WIDE, "auto", True), (_device.WIDE, "single", False), (8, "auto", False)],
+)
+def test_wide_layers_multiply_in_bfloat16_where_the_processor_is_faster_so(monkeypatch, width, precision, is_half):
+    model = build("biqe", {"width": width, "heads": 2}).train()
+    for fast in (True, False):
+        monkeypatch.setattr(_device, "processor_multiplies_bfloat16", lambda fast=fast: fast)
+        with _device.half_precision(model, precision):
+            found = model.layers[0].feed_in(torch.zeros(1, width))
+        assert found.dtype == (torch.bfloat16 if fast and is_half else torch.float32)
+
+
 @pytest.mark.parametrize("kind", ["cpu", "meta"])
 def test_batches_come_in_order_and_an_error_on_the_way_is_not_lost(kind):
     def some():

@@ -40,6 +40,7 @@ MODELS = {
     "hybrid": {"rank": 3},
 }
 SMOOTHING = 0.1
+WHOLE, SMOOTHED = (TrainConfig(epochs=1, label_smoothing=share, clip=1e9) for share in (0.0, SMOOTHING))
 
 
 def built(graph, **options) -> biqe.BiQE:
@@ -87,7 +88,7 @@ def split_and_replicas(graph, ranks: Ranks, found: dict) -> None:
         expected.backward()
 
         copied = built(graph, **options)
-        loss, _ = Replicas(copied, ranks).backward(parts[ranks.rank], SMOOTHING, share, 1e9)
+        loss, _ = Replicas(copied, ranks).backward(parts[ranks.rank], SMOOTHED, share)
         total = torch.tensor(float(loss) * share, dtype=torch.float64)
         dist.all_reduce(total)
         found[f"replicas {name} loss"] = abs(float(total) - float(expected.detach()))
@@ -95,7 +96,7 @@ def split_and_replicas(graph, ranks: Ranks, found: dict) -> None:
 
         parted = built(graph, **options)
         table = split(parted, ranks.rank, ranks.world)
-        loss, norm = Replicas(parted, ranks, table.names).backward(parts[ranks.rank], SMOOTHING, share, 1e9)
+        loss, norm = Replicas(parted, ranks, table.names).backward(parts[ranks.rank], SMOOTHED, share)
         found[f"split {name} loss"] = abs(float(loss) - float(expected.detach()))
         found[f"split {name} gradients"] = apart(own_rows(gradients(whole), table), gradients(parted))
         found[f"split {name} norm"] = abs(float(norm) - float(torch.nn.utils.get_total_norm(gradients(whole).values())))
@@ -113,7 +114,7 @@ def sampled(graph, ranks: Ranks, found: dict) -> None:
         (whole.loss(part) * (counts[rank] / sum(counts))).backward()
     replicas = Replicas(copied, ranks)
     torch.manual_seed(ranks.rank)
-    replicas.backward(parts[ranks.rank], 0.0, counts[ranks.rank] / sum(counts), 1e9)
+    replicas.backward(parts[ranks.rank], WHOLE, counts[ranks.rank] / sum(counts))
     found["sampled is sparse"] = 0.0 if copied.embed_entities.weight.grad.is_sparse else 1.0
     found["sampled gradients"] = apart(gradients(whole), gradients(copied))
 
@@ -162,7 +163,7 @@ def other_models(graph, ranks: Ranks, found: dict) -> None:
             (whole.loss(part) * (counts[rank] / sum(counts))).backward()
         replicas = Replicas(copied, ranks)
         torch.manual_seed(ranks.rank)
-        replicas.backward(parts[ranks.rank], 0.0, counts[ranks.rank] / sum(counts), 1e9)
+        replicas.backward(parts[ranks.rank], WHOLE, counts[ranks.rank] / sum(counts))
         expected, summed = gradients(whole), gradients(copied)
         # What no rank used has no gradient in one process, and one of zeros here.
         unused = {weight: torch.zeros_like(gradient) for weight, gradient in summed.items() if weight not in expected}

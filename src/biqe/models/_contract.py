@@ -120,7 +120,7 @@ class DescribesTraining(Protocol):
     entities, relations, directions (relations, then their inverses), or mask and directions. They are extended when a
     run continues on a grown graph (_grown_graph.py). Default: none."""
     layers_in_bfloat16: ClassVar[bool]
-    """Whether its layers may compute in bfloat16 while it is trained on a GPU. Default False."""
+    """Whether its layers may multiply in bfloat16 while it is trained. Default False."""
     draws_only_weights: ClassVar[bool]
     """True if the constructor only initialises weights, so that loading may skip that. Default False."""
 

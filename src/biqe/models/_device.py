@@ -10,16 +10,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 
 from biqe.errors import InvalidOption
+from biqe.links.softmax import bfloat16_products, processor_multiplies_bfloat16
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 CPU = torch.device("cpu")
+WIDE = 128
+"""Width of layers from which on a processor gains by products in bfloat16."""
 T = TypeVar("T")
 
 
@@ -93,10 +96,20 @@ def ahead(batches: Iterable[tuple[int, T]], device: torch.device) -> Iterator[tu
             yield found
 
 
-def half_precision(model: object) -> AbstractContextManager[Any]:
-    """Where a training step computes its layers: in bfloat16 on a CUDA device, for models that say so
-    (``layers_in_bfloat16``); everything else, the loss over the entities included, stays in single precision."""
-    device = device_of(model)
-    if device.type != "cuda" or not getattr(model, "layers_in_bfloat16", False):
-        return nullcontext()
-    return torch.autocast("cuda", torch.bfloat16)
+def half_precision(model: object, precision: str = "auto") -> AbstractContextManager[Any]:
+    """Where a training step multiplies: with ``precision`` auto in bfloat16 on devices that multiply it faster, the
+    layers of models that say so (``layers_in_bfloat16``) and the loss over a large table of entities; with single
+    nowhere. Sums, norms, softmax and weights stay in single precision."""
+    found, device = ExitStack(), device_of(model)
+    if precision == "auto" and device.type in ("cuda", "cpu"):
+        on_processor = device.type == "cpu"
+        if on_processor:
+            found.enter_context(bfloat16_products())
+        if getattr(model, "layers_in_bfloat16", False) and (not on_processor or _is_worth_it(model)):
+            found.enter_context(torch.autocast(device.type, torch.bfloat16))
+    return found
+
+
+def _is_worth_it(model: Any) -> bool:
+    """Whether layers are so wide that a processor gains more by products in bfloat16 than the conversions cost."""
+    return processor_multiplies_bfloat16() and getattr(model.config, "width", 0) >= WIDE

@@ -85,8 +85,11 @@ class TrainConfig:
     """Stop after this many validations without improvement; 0 never stops early."""
     checkpoint_minutes: float = 3.0
     """Minutes between checkpoints. One is also written at every validation."""
+    precision: str = "auto"
+    """What products are computed in while training: auto (bfloat16 where the device multiplies it faster than single
+    precision, and tables or layers are large) or single."""
     threads: int = 0
-    """Processor threads of each process; 0 divides the cores among the processes of a machine."""
+    """Processor threads of each process; 0 takes OMP_NUM_THREADS, or divides the cores among the processes."""
     shard_entities: bool = False
     """Under torchrun: split the embeddings of entities, and the softmax over them, among the ranks."""
     rank_timeout: float = 600.0
@@ -127,6 +130,7 @@ _CHOICES = {
     "answers": ("one", "all"),
     "softmax": ("full", "sampled", "auto"),
     "optimizer": ("adamw", "adagrad"),
+    "precision": ("auto", "single"),
 }
 
 _RULES: tuple[tuple[str, Callable[[Any], bool], str, str], ...] = (

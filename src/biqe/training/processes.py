@@ -81,7 +81,7 @@ class Processes:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the gradients of a step, clipped to norm ``config.clip``; the loss, and the norm before clipping."""
         optimizer.zero_grad(set_to_none=getattr(self.model, "uses_all_weights", False))
-        with half_precision(self.model):
+        with half_precision(self.model, config.precision):
             loss = self.model.loss(batch, label_smoothing=config.label_smoothing)
         loss.backward()
         return loss.detach(), clip_gradients(self.model, config.clip)
@@ -148,7 +148,7 @@ class SeveralProcesses(Processes):
         state = np.random.SeedSequence([config.seed, step, self.ranks.rank, 4]).generate_state(2)
         torch.manual_seed(int(state[0]) << 32 | int(state[1]))
         optimizer.zero_grad(set_to_none=False)
-        return self._replicas.backward(batch, config.label_smoothing, self._share, config.clip)
+        return self._replicas.backward(batch, config, self._share)
 
     def with_average(self, average: RunningAverage, work: Callable[[QueryModel], bool]) -> bool:
         """The result of ``work`` on rank 0, on every rank."""
@@ -213,16 +213,14 @@ class Replicas:
             )
         self._parallel.register_comm_hook(None, _sum_over_ranks)
 
-    def backward(
-        self, batch: Any, label_smoothing: float, share: float, clip: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gradients of the mean over the targets of all ranks, clipped to norm ``clip``; ``share`` is this rank's part
-        of the targets. Returns the loss (of this rank's targets; of all where the model is split) and the norm."""
+    def backward(self, batch: Any, config: TrainConfig, share: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gradients of the mean over the targets of all ranks, clipped; ``share`` is this rank's part of the targets.
+        Returns the loss (of this rank's targets; of all where the model is split) and the norm."""
         with exchange("computing gradients"):
-            loss: torch.Tensor = self._parallel(batch, label_smoothing)
+            loss: torch.Tensor = self._parallel(batch, config.label_smoothing, config.precision)
             # A split model has weighted the targets of all ranks already.
             (loss if self.split else loss * share).backward()
-        return loss.detach(), self._clip(clip)
+        return loss.detach(), self._clip(config.clip)
 
     def _clip(self, most: float) -> torch.Tensor:
         """Scale the gradients, added up over the ranks, to norm ``most`` at most; the norm before."""
@@ -256,8 +254,8 @@ class _Loss(torch.nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, batch: Any, label_smoothing: float) -> torch.Tensor:
-        with half_precision(self.model):
+    def forward(self, batch: Any, label_smoothing: float, precision: str) -> torch.Tensor:
+        with half_precision(self.model, precision):
             return self.model.loss(batch, label_smoothing=label_smoothing)
 
 

@@ -30,7 +30,7 @@ from biqe.models._entity_loss import sample_entities
 from biqe.models._grown_graph import take_over
 from biqe.query.bound import QuerySet
 from biqe.training import checkpoint, held_out, links_first
-from biqe.training.config import TrainConfig
+from biqe.training.config import MOST_THREADS, TrainConfig
 from biqe.training.loop import Listener, Result, train
 from biqe.training.memory import keep_freed_memory
 from biqe.training.plot import draw
@@ -471,7 +471,10 @@ def _train_links(
 
 
 def _set_threads(config: TrainConfig, ranks: Ranks) -> None:
-    torch.set_num_threads(config.threads or max(1, (os.cpu_count() or 1) // ranks.here))
+    """Threads as told; else as OMP_NUM_THREADS says, which torchrun sets to 1; else the cores of the machine."""
+    given = os.environ.get("OMP_NUM_THREADS", "") if not ranks.several else ""
+    threads = int(given) if given.isdecimal() and 0 < int(given) <= MOST_THREADS else os.cpu_count() or 1
+    torch.set_num_threads(config.threads or max(1, threads // ranks.here))
 
 
 def samples(model: QueryModel, config: TrainConfig) -> bool:
