@@ -23,7 +23,6 @@ from biqe.exact.store import Cut, Solutions, Term, iri_of
 from biqe.graph.knowledge_graph import Graph
 from biqe.predict.config import AskConfig
 from biqe.predict.rows import join_notes
-from biqe.query.divide import Divided
 from biqe.query.patterns import listed
 from biqe.query.question import (
     ASK,
@@ -32,6 +31,7 @@ from biqe.query.question import (
     SELECT,
     Among,
     Branch,
+    Divided,
     Entity,
     Optional,
     Pattern,

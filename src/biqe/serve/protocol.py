@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from biqe.answer.result import ResultTable
 from biqe.errors import BiqeError, Busy, RequestRefused, SparqlSyntax, TookTooLong
-from biqe.explain.words import visible
+from biqe.graph.words import visible
 from biqe.query.scan import scan
 from biqe.serve import federate, query_checks, requests
 from biqe.serve.config import MODES, ServeConfig
