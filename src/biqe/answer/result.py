@@ -6,7 +6,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -251,10 +251,6 @@ class ResultTable(Result):
             return {"holds": self.holds, "probability": self.probability}
         rows = [[cell.value if isinstance(cell, Term) else cell for cell in row] for row in self.rows]
         return {"variables": list(self.variables), "complete": self.complete, "rows": rows}
-
-    def cut(self, most: int) -> ResultTable:
-        """At most this many rows."""
-        return self if len(self.rows) <= most else replace(self, rows=self.rows[:most], complete=False)
 
 
 def shown(cell: Term | str | float) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from biqe.errors import RunFailed, UnreadableFile
+from biqe.graph.whole_folder import cannot_be_read, read_json
 from biqe.reproduce.job import Job
 
 FORMAT = "biqe-result"
@@ -107,11 +108,18 @@ def write(result: Result, path: Path) -> None:
         ) from error
 
 
+def _json(path: Path) -> Any:
+    try:
+        return read_json(path)
+    except OSError as error:
+        raise cannot_be_read(path, error) from error
+
+
 def read(path: Path) -> Result:
     """The result at ``path``."""
     try:
-        return Result.from_json(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError) as error:
+        return Result.from_json(_json(path))
+    except ValueError as error:
         raise UnreadableFile(f"{path} cannot be read: {error}") from error
     except UnreadableFile as error:
         raise UnreadableFile(f"{path}: {error.message}") from error
@@ -129,10 +137,7 @@ def read_all(folder: Path) -> list[Result]:
     """All results below ``folder``; other JSON files, such as those of the speed benchmarks, are left out."""
     results: list[Result] = []
     for path in sorted(folder.rglob("*.json")):
-        try:
-            data = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise UnreadableFile(f"{path} cannot be read: {error}") from error
+        data = _json(path)
         if not isinstance(data, dict):
             raise UnreadableFile(f"{path} is not a result")
         if data.get("format") == FORMAT:

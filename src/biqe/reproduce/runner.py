@@ -20,6 +20,7 @@ from biqe import benchmarks
 from biqe.benchmarks import download
 from biqe.benchmarks.storage import data_folder
 from biqe.errors import BiqeError, InvalidOption, RunFailed, UnreadableFile
+from biqe.graph.whole_folder import read_json
 from biqe.reproduce import recipe as recipes
 from biqe.reproduce import result as results
 from biqe.reproduce.job import Job
@@ -87,10 +88,10 @@ class Queue:
 
     def _read(self) -> dict[str, Entry]:
         try:
-            data = json.loads(self.path.read_text("utf-8"))
+            data = read_json(self.path)
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, UnreadableFile) as error:
             raise self._damaged(str(error)) from error
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise self._damaged(f"its format is not {FORMAT}")
