@@ -147,6 +147,10 @@ def run_table(table: Table, jobs: Sequence[Job], places: Places, *, resume: bool
             path = results.path_of(places.results, job)
             if results.done_as(path, job):
                 queue.set(job.name, "done", job.digest)
+            elif (found := results.made_for_another_row(places.results, job)) is not None:
+                results.write(found, path)
+                queue.set(job.name, "done", job.digest)
+                watcher.ended(job, "done", "")
             elif job.recipe.benchmark in absent:
                 reason = absent[job.recipe.benchmark]
                 queue.set(job.name, "not at hand", job.digest, reason)

@@ -12,12 +12,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from biqe.benchmarks import registry
 from biqe.evaluate.text_table import aligned, wrapped
 from biqe.reproduce import recipe as recipes
 from biqe.reproduce.job import Job, digest
 from biqe.reproduce.recipe import Column, Figures, Recipe, Row, Table
-from biqe.reproduce.result import Result, read_all
+from biqe.reproduce.result import Result, of_other_queries, read_all
 
 QUICK = (
     "Rows marked quick are smoke tests: small models, trained for a fraction of a minute, on a sample of the queries. "
@@ -142,7 +141,7 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
 def _recipe_results(recipe: Recipe, results: Sequence[Result]) -> RecipeResults:
     alike: dict[str, list[Result]] = {}
     for result in sorted(results, key=lambda r: r.seed):
-        alike.setdefault(digest({**result.settings, "queries": _is_of_other_queries(result)}), []).append(result)
+        alike.setdefault(digest({**result.settings, "queries": of_other_queries(result)}), []).append(result)
     averages = [_average(group) for group in alike.values()]
     averages = [replace(average, changed=_changed(recipe, average)) for average in averages]
     return RecipeResults(recipe, tuple(sorted(averages, key=lambda average: _distance(recipe, average))))
@@ -155,12 +154,6 @@ def _distance(recipe: Recipe, average: Average) -> tuple[bool, ...]:
     sampled = bool(average.settings.get("sample"))
     stale = average.of_other_queries or bool(average.changed)
     return average.quick, sampled, stale, average.settings.get("split") != "test", other
-
-
-def _is_of_other_queries(result: Result) -> bool:
-    """Whether a result of a set that is mined here is of another set than today's."""
-    own, today = result.fingerprints.get("benchmark"), registry.queries_of_today(result.settings.get("benchmark", ""))
-    return None not in (own, today) and own != today
 
 
 def _changed(recipe: Recipe, average: Average) -> dict[str, Any]:
@@ -199,7 +192,7 @@ def _average(results: Sequence[Result]) -> Average:
         peak_mib=max((r.peak_mib for r in done), default=0),
         filter_negatives=(done[0].config.get("model") or {}).get("filter_negatives") if done else None,
         failed=tuple((r.seed, r.reason) for r in results if r.state == "failed"),
-        of_other_queries=any(map(_is_of_other_queries, done)),
+        of_other_queries=any(map(of_other_queries, done)),
     )
 
 
