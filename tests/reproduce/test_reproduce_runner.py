@@ -313,7 +313,7 @@ def test_a_result_holds_what_decides_it(toy_recipes, registry, places, remembers
     assert {"biqe", "torch", "python"} <= set(data["versions"])
     assert data["config"]["model"]["width"] == 16 and data["config"]["train"]["seed"] == 0
     assert data["seconds"]["train"] > 0 and data["peak_mib"] > 0
-    assert {"processor", "cores", "threads"} <= set(data["machine"])
+    assert {"processor", "cores", "threads", "bfloat16"} <= set(data["machine"])
     loaded = results.Result.from_json(data)
     assert json.loads(json.dumps(loaded.to_json())) == data
 

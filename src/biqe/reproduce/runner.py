@@ -209,10 +209,12 @@ def _do(job: Job, desk: Desk) -> tuple[str, str]:
 
 def _result(job: Job, places: Places, **facts: object) -> Result:
     from biqe.evaluate.machine import machine
+    from biqe.links.softmax import processor_multiplies_bfloat16
     from biqe.training.run import git_state, versions
 
     about = {key: value for key, value in machine().items() if key != "peak_resident_mib"}
     about["device"] = places.device
+    about["bfloat16"] = processor_multiplies_bfloat16()  # what precision=auto came to
     return Result(
         table=job.recipe.table,
         recipe=job.recipe.name,

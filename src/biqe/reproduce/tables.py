@@ -43,6 +43,8 @@ class Average:
     """The largest."""
     filter_negatives: bool | None = None
     """Whether true answers were kept out of sampled negatives; None for models without such an option."""
+    finished: str = ""
+    """When the last of them was, UTC."""
     failed: tuple[tuple[int, str], ...] = ()
     """Seeds that failed, and why."""
     of_other_queries: bool = False
@@ -86,7 +88,8 @@ class Average:
 
 @dataclass(frozen=True)
 class RecipeResults:
-    """One recipe and what we found, if anything; first what comes closest to the recipe as it stands."""
+    """One recipe and what we found, if anything; first what comes closest to the recipe as it stands, and the newest of
+    what is equally close: rounds of equal minutes are run together."""
 
     recipe: Recipe
     averages: tuple[Average, ...]
@@ -144,6 +147,7 @@ def _recipe_results(recipe: Recipe, results: Sequence[Result]) -> RecipeResults:
         alike.setdefault(digest({**result.settings, "queries": of_other_queries(result)}), []).append(result)
     averages = [_average(group) for group in alike.values()]
     averages = [replace(average, changed=_changed(recipe, average)) for average in averages]
+    averages.sort(key=lambda average: average.finished, reverse=True)
     return RecipeResults(recipe, tuple(sorted(averages, key=lambda average: _distance(recipe, average))))
 
 
@@ -160,10 +164,12 @@ def _changed(recipe: Recipe, average: Average) -> dict[str, Any]:
     if recipe.model is None:
         return {}
     today = Job(recipe, 0, average.quick).settings
+    # Results from before this was a setting.
+    was = {**average.settings, "train": {"precision": "single", **average.settings.get("train", {})}}
     return {
         name: value
         for part in ("model_config", "train")
-        for name, value in sorted(average.settings.get(part, {}).items())
+        for name, value in sorted(was.get(part, {}).items())
         if name not in ("minutes", "epochs", "links_minutes") and name in today[part] and value != today[part][name]
     }
 
@@ -190,6 +196,7 @@ def _average(results: Sequence[Result]) -> Average:
         train_seconds=math.fsum(r.seconds.get("train", 0.0) for r in done) / len(done) if done else 0.0,
         before_seconds=math.fsum(before) / len(before) if before and len(before) == len(done) else None,
         peak_mib=max((r.peak_mib for r in done), default=0),
+        finished=max((r.finished for r in done), default=""),
         filter_negatives=(done[0].config.get("model") or {}).get("filter_negatives") if done else None,
         failed=tuple((r.seed, r.reason) for r in results if r.state == "failed"),
         of_other_queries=any(map(of_other_queries, done)),
