@@ -148,6 +148,10 @@ def run_table(table: Table, jobs: Sequence[Job], places: Places, *, resume: bool
             path = results.path_of(places.results, job)
             if results.done_as(path, job):
                 queue.set(job.name, "done", job.digest)
+            elif (found := results.made_for_another_row(places.results, job)) is not None:
+                results.write(found, path)
+                queue.set(job.name, "done", job.digest)
+                watcher.ended(job, "done", "")
             elif job.recipe.benchmark in absent:
                 reason = absent[job.recipe.benchmark]
                 queue.set(job.name, "not at hand", job.digest, reason)
@@ -206,10 +210,12 @@ def _do(job: Job, desk: Desk) -> tuple[str, str]:
 
 def _result(job: Job, places: Places, **facts: object) -> Result:
     from biqe.evaluate.machine import machine
+    from biqe.links.softmax import processor_multiplies_bfloat16
     from biqe.training.run import git_state, versions
 
     about = {key: value for key, value in machine().items() if key != "peak_resident_mib"}
     about["device"] = places.device
+    about["bfloat16"] = processor_multiplies_bfloat16()  # what precision=auto came to
     return Result(
         table=job.recipe.table,
         recipe=job.recipe.name,
