@@ -217,15 +217,15 @@ class Answers(AnswerRows[Row]):
     why: str = ""
     """Why this model answered, where there was a choice."""
     remark: str = ""
-    """What to know about the probabilities, beside what the rows themselves say."""
+    """A note about the probabilities, in addition to that of the rows."""
     explain: Callable[[Row], Explanation] | None = None
     """Explains a row; None where nobody can."""
     prefixes: Mapping[str, str] = field(default_factory=dict)
-    """By which names without a label are shortened."""
+    """Prefixes that shorten names without a label."""
 
     @property
     def note(self) -> str:
-        """What to know about the probabilities, if anything."""
+        """Notes about the probabilities; empty if there are none."""
         return join_notes([self.rows.note, self.remark])
 
     @property

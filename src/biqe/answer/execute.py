@@ -37,10 +37,11 @@ SET_ROWS = 500
 LISTED_ROWS = 2_000
 """Predicted rows that conditions on several variables are evaluated on."""
 LEAST, LEAST_OF_SMALL_GRAPHS = 0.001, 0.005
-"""Rows below this probability are not listed, where probabilities are those of links; nor, on a graph of under a
-thousand entities, rows less probable than an entity drawn blindly, up to the second bound."""
+"""Least probability of a listed row, where probabilities are those of links. It is 1 / entities, what an entity drawn
+blindly has, but between these two bounds."""
 UNLIKELY = 0.01
-"""Nor are rows so many times less probable than the first: beside a likely answer they are noise."""
+"""Rows with less than this share of the first row's probability are not listed: beside a likely answer they are
+noise."""
 COUNTED_ROWS = 1_000
 """Predicted rows whose probabilities are added up for COUNT."""
 TOO_MANY = "the query has more matches on this graph than its conditions can be checked for"
@@ -186,7 +187,7 @@ def _widened(rows: Entities, width: int) -> Entities:
 
 
 def _best_marginals(sides: Sequence[Rows]) -> Marginals | None:
-    """Of each target alone, by the side that thinks most of it; all entities together have probability 1."""
+    """For each target and entity, the largest marginal of all sides, normalised to sum to 1 over the entities."""
     parts = [side.marginals for side in sides if side.marginals is not None]
 
     def best() -> NDArray[np.float32]:

@@ -32,7 +32,7 @@ EXTRA = ("status", "probability", "missing")
 TABLE_ROWS = 50
 """Known rows that a table for people shows by default."""
 SHORT = 9
-"""Characters of a number that is shown as it is written."""
+"""Numbers of at most so many characters are shown as they are written; longer ones are rounded."""
 NOTEBOOK_ROWS = 20
 """Known rows that a notebook shows."""
 XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -40,7 +40,7 @@ XSD = "http://www.w3.org/2001/XMLSchema#"
 R = TypeVar("R")
 V = TypeVar("V")
 Cell = Term | str | float | None
-"""A term in the graph's own names; a text; a number of ours, such as a probability; nothing."""
+"""A term in the graph's own names, a text, a number that biqe computed, such as a probability, or nothing."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 HARDLY_ANY = 0.05
-"""Below it, how many rows are expected is not worth a number."""
+"""A smaller number of expected rows is told as \"hardly any\"."""
 SUMMED = "the sum of the probabilities of all rows that the model predicts"
 """Why so many more rows are expected."""
 
@@ -160,16 +160,17 @@ class TermTable(AnswerRows[TermRow]):
     counted: str = ""
     """What COUNT comes to, in words."""
     chances: tuple[float | None, ...] = ()
-    """How probable each row is; empty where all are known, or numbers. For ASK, of what is not known."""
+    """Probability of each row; empty where all rows are known or are numbers. For ASK: that of a yes, where the graph
+    does not hold it."""
     rests_on: tuple[tuple[Row | TermRow, ...], ...] = ()
-    """The predicted rows of links that each row is made of, likewise: first that of the question, then those that fill
-    in what is optional."""
+    """For each row, the predicted rows of links that it is made of: first that of the question, then those that fill in
+    OPTIONAL. Empty where ``chances`` are."""
     filled: tuple[tuple[int, ...], ...] = ()
-    """Columns of each row that were left open by OPTIONAL and are predicted, likewise."""
+    """For each row, the columns of OPTIONAL whose values are predicted. Empty where ``chances`` are."""
     names: ShownNames | None = None
     """What to show for the names of entities and relations; None: these names."""
     cut_status: bool = False
-    """Whether rows with another status were cut off, so that the status is still told."""
+    """Whether rows with another status were cut off, so that the status column stays."""
 
     @classmethod
     def of_store(cls, text: str, found: Solutions | bool, **about: Any) -> TermTable:

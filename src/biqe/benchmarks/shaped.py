@@ -169,7 +169,7 @@ def rows_of(
 
 
 def join_sets(parts: Sequence[AnswerSets]) -> AnswerSets:
-    """One after the other."""
+    """The sets of all parts, part after part."""
     lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)])
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])

@@ -132,7 +132,7 @@ def progress(description: str, total: float | None = None) -> Iterator[Advance]:
 
 
 def so_far(advance: Advance) -> Callable[[int, int], None]:
-    """What is called with the numbers of units that are done and that there are, and moves a progress display on."""
+    """A function of the number of units done and of their total, which moves the progress display on."""
     before = 0
 
     def show(done: int, total: int) -> None:

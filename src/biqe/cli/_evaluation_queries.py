@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from biqe.benchmarks import OpenBenchmark
     from biqe.benchmarks.anycq import TupleQuestions
     from biqe.benchmarks.shaped import ShapedQueries
     from biqe.evaluate.protocol import Protocol
@@ -36,6 +37,8 @@ class EvaluationQueries:
     """The graph, if it was read to open the queries."""
     candidates: NDArray[np.int32] | None = None
     """Entities that the benchmark ranks; None for all."""
+    benchmark: OpenBenchmark | None = None
+    """The opened benchmark that the queries are from; None for other queries."""
     fingerprints: dict[str, str] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     by_shape: Mapping[str, tuple[QuerySet | ShapedQueries, Protocol[Any, Any]]] = field(default_factory=dict)
@@ -96,9 +99,9 @@ def of_run(run: Path, loaded: LoadedModel) -> EvaluationQueries:
         found.protocol.name,
         splits,
         getattr(found.protocol, "candidates", None),
-        {"graph": splits.fingerprint},
-        {"set": "held out of training", "split": "valid"},
-        by_shape,
+        fingerprints={"graph": splits.fingerprint},
+        notes={"set": "held out of training", "split": "valid"},
+        by_shape=by_shape,
     )
 
 
@@ -173,6 +176,7 @@ def of_benchmark(
         opened.protocol,
         opened.splits,
         opened.candidates if opened.protocol in ("q2b", "betae") else None,
+        opened,
         {"benchmark": opened.fingerprint, "graph": opened.splits.fingerprint},
         {"benchmark": name, "split": split},
     )

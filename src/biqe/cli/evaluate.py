@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from biqe.cli._evaluation_queries import EvaluationQueries
     from biqe.evaluate.missing_links import MissingLinks
     from biqe.evaluate.qar import QarReport
+    from biqe.evaluate.report import Report
     from biqe.graph.knowledge_graph import Splits
     from biqe.models._contract import QueryModel
 
@@ -165,80 +166,61 @@ def evaluate(
     fingerprints = {"vocabulary": loaded.vocabulary.fingerprint, **asked.fingerprints}
     if "graph_fingerprint" in loaded.manifest:
         fingerprints["model_graph"] = loaded.manifest["graph_fingerprint"]
+    found: Report | QarReport
     if isinstance(asked.queries, TupleQuestions):
-        if splits is None:
-            raise InvalidOption("the run's graph is gone, and these questions are asked on it")
-        assert query_set is not None
-        found = _qar(loaded.model, asked, splits, query_set, data, bootstrap, seed, fingerprints)
-        if path is not None:
-            found.save(path)
-        if json:
-            print_json(found.to_json())
-        else:
-            stdout.print(found.to_table(), end="", soft_wrap=True)
-        if path is not None:
-            err.print(f"report written to {path}", soft_wrap=True)
-        return
-    protocol = protocol_named(
-        asked.protocol,
-        filter_graph=asked.filter_graph or "complete",
-        candidates=asked.candidates,
-        missing=missing,
-    )
-
-    with progress("ranking", len(asked.queries)) as advance:
-        report = loop.evaluate(
-            loaded.model,
-            asked.queries,
-            protocol,
-            strict=strict,
-            batch_targets=batch_targets,
-            bootstrap=bootstrap,
-            seed=seed,
-            progress=so_far(advance),
-            fingerprints=fingerprints,
-            notes={
-                "run": str(run),
-                "model_config": loaded.manifest["config"],
-                "trained": loaded.manifest.get("trained", {}),
-                "training": _training_of(run),
-                **asked.notes,
-            },
-        )
-    if path is not None:
-        report.save(path)
-    if json:
-        print_json(report.to_json())
+        found = _qar(loaded.model, asked, bootstrap, seed, fingerprints)
     else:
-        stdout.print(report.to_table(), end="", soft_wrap=True)
+        protocol = protocol_named(
+            asked.protocol,
+            filter_graph=asked.filter_graph or "complete",
+            candidates=asked.candidates,
+            missing=missing,
+        )
+        with progress("ranking", len(asked.queries)) as advance:
+            found = loop.evaluate(
+                loaded.model,
+                asked.queries,
+                protocol,
+                strict=strict,
+                batch_targets=batch_targets,
+                bootstrap=bootstrap,
+                seed=seed,
+                progress=so_far(advance),
+                fingerprints=fingerprints,
+                notes={
+                    "run": str(run),
+                    "model_config": loaded.manifest["config"],
+                    "trained": loaded.manifest.get("trained", {}),
+                    "training": _training_of(run),
+                    **asked.notes,
+                },
+            )
+    if path is not None:
+        found.save(path)
+    if json:
+        print_json(found.to_json())
+    else:
+        stdout.print(found.to_table(), end="", soft_wrap=True)
     if path is not None:
         err.print(f"report written to {path}", soft_wrap=True)
 
 
 def _qar(
-    model: QueryModel,
-    asked: EvaluationQueries,
-    splits: Splits,
-    name: str,
-    data: Path | None,
-    bootstrap: int,
-    seed: int,
-    fingerprints: dict[str, str],
+    model: QueryModel, asked: EvaluationQueries, bootstrap: int, seed: int, fingerprints: dict[str, str]
 ) -> QarReport:
     """Protocol qar: a tuple a question."""
-    from biqe import benchmarks
     from biqe.benchmarks.anycq import TupleQuestions
     from biqe.cli._console import progress, so_far
     from biqe.evaluate import qar
     from biqe.evaluate.loop import fingerprint
 
-    assert isinstance(asked.queries, TupleQuestions)
+    assert isinstance(asked.queries, TupleQuestions) and asked.benchmark is not None
     model.eval()
     with progress("searching", len(asked.queries)) as advance:
         return qar.evaluate_split(
             model,
             asked.queries,
-            benchmarks.open(name, data=data, splits=splits),
+            asked.benchmark,
             asked.notes["split"],
             bootstrap=bootstrap,
             seed=seed,

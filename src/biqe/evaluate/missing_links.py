@@ -114,7 +114,7 @@ class MissingLinks:
 
 
 class _Links:
-    """Links of one direction, those of a head side by side."""
+    """Links of one direction, sorted by head."""
 
     def __init__(self, heads: NDArray[np.int32], tails: NDArray[np.int32], missing: NDArray[np.bool_]) -> None:
         order = np.argsort(heads, kind="stable")
@@ -122,7 +122,7 @@ class _Links:
         self.heads, self.starts = np.unique(heads[order], return_index=True)
 
     def pass_on(self, costs: Costs) -> Costs:
-        """What each head costs if its tail costs this much and the link may have to be added."""
+        """(E,) least cost of each head: that of one of its tails, and 1 more where the link to it is missing."""
         found = np.full(len(costs), _NEVER, np.int16)
         if len(self.heads):
             found[self.heads] = np.minimum.reduceat(costs[self.tails] + self.missing, self.starts)

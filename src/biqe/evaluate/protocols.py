@@ -177,7 +177,7 @@ class QuestionMeans:
     candidates: int
     """Entities that may be ranked."""
     by_missing: dict[str, GroupMeans] = field(default_factory=dict)
-    """The same over the hard answers alone that need so many missing links."""
+    """The same by number of missing links: over the hard answers alone that need so many."""
 
 
 @dataclass(frozen=True)

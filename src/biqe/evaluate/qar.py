@@ -260,7 +260,7 @@ def figures(kinds: NDArray[np.str_], given: NDArray[np.bool_], right: NDArray[np
 def _intervals(
     kinds: NDArray[np.str_], ours: NDArray[np.bool_], exact: NDArray[np.bool_], draws: int, seed: int
 ) -> dict[str, tuple[float, float]]:
-    """Of ours and of the difference in F1, by drawing questions."""
+    """Confidence intervals of our F1 and of the difference in F1, by drawing questions."""
     columns = []
     for given, right in (ours, exact):
         columns += [right, given & (kinds == NONE), kinds != NONE]
@@ -417,7 +417,7 @@ def exact_alone(graph: Graph, questions: TupleQuestions) -> NDArray[np.bool_]:
 
 
 class _Counted:
-    """Links of the complete graph, each that is not stored counted as one."""
+    """Links of the complete graph as costs: 0 for a stored link, 1 for a missing one."""
 
     certain = False
     """The search reads the complete graph, whose links are not all free."""
@@ -429,7 +429,7 @@ class _Counted:
         self.entity_count = missing.complete.entity_count
 
     def to_all(self, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
-        """(n, E) 0, -1, or far less where there is no link."""
+        """(n, E) negative costs, far below them where there is no link."""
         table = torch.full((len(heads), self.entity_count), -1e4)
         self._complete.mark(table, heads, relations, -1.0)
         self._known.mark(table, heads, relations, 0.0)

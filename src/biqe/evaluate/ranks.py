@@ -50,7 +50,7 @@ class Ranks:
 
     @classmethod
     def join(cls, parts: Sequence[Ranks]) -> Ranks:
-        """One after the other."""
+        """The ranks of all parts, part after part."""
         if not parts:
             none = np.zeros(0, np.int64)
             return cls(none, none.astype(np.float64), none, none)

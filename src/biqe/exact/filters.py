@@ -70,7 +70,7 @@ class Filters:
         self.conditions = tuple(conditions)
         self._graph, self._vocabulary = graph, graph.vocabulary
         self._held: dict[Absent, Rows] = {}
-        """What each negated part forbids."""
+        """Matches of each negated part, found once."""
         self._last: tuple[NDArray[np.integer], tuple[_Texts, _Texts]] | None = None
 
     def passes(self, columns: Columns, count: int) -> Passed:

@@ -312,7 +312,7 @@ class Rewritten:
         return f"<{iri_of(name).value}>"
 
     def _type_relation(self) -> str | None:
-        """What the graph calls ``a``, where that is not rdf:type."""
+        """The relation that ``a`` stands for; None where this is rdf:type itself, or the graph has no such relation."""
         relations = self._vocabulary.relations
         if relations.find(RDF_TYPE) is not None:
             return None

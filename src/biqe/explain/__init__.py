@@ -1,6 +1,7 @@
 """Why a row is an answer: in a sentence, in words and numbers, and as a picture.
 
 reasons.py         what speaks for a missing link and against it: rules, kinds, rivals; why(): the sentence
+kind_fit.py        how an entity fits a relation, in counts
 attention.py       on request: which parts of the query each unknown looked at
 counterfactual.py  on request: how the row's share changes when the query, or what the model may use, changes
 compose.py         explain(): all of it together

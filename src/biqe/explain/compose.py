@@ -175,7 +175,7 @@ def _chances(
 
 
 def _product(chances: Sequence[float | None]) -> float | None:
-    """What the links make together; None where nobody can say."""
+    """Product of the links' probabilities; None where one of them is not known."""
     known = [chance for chance in chances if chance is not None]
     return math.prod(known) if len(known) == len(chances) else None
 

@@ -45,14 +45,14 @@ CUT = "pattern cut"
 
 @dataclass(frozen=True)
 class Change:
-    """One thing done, and what became of the row."""
+    """One change of the question or of the graph, and the row's share after it."""
 
     pattern: int
     """The pattern that was dropped, or whose triple was withheld; from 0."""
     how: str
     """DROPPED for a pattern; TAKEN, HIDDEN_NAME or CUT for a stored triple."""
     share: float | None
-    """Of the row afterwards; None where there is none."""
+    """The row's share after the change; None where it has none."""
     reason: str = ""
     """Why there is none."""
     name: int | None = None
@@ -64,7 +64,7 @@ class Counterfactual:
     """The row's share as asked, and after each change."""
 
     share: float
-    """What the row is given as asked; for a known row, by the model alone."""
+    """The row's share before any change; for a known row, by the model alone."""
     patterns: tuple[Change, ...]
     """Each pattern dropped, in the order of the query."""
     triples: tuple[Change, ...]
@@ -79,7 +79,7 @@ def sees_graph(predictor: Predictor) -> bool:
 
 
 def with_graph(predictor: Predictor, graph: Graph) -> Predictor:
-    """The same model with ``graph`` to look into, if it looks into one; the model that was given stays as it is."""
+    """A copy of the model that looks facts up in ``graph``, if it looks facts up at all."""
     sees_it = predictor.links is not None and predictor.links.graph is graph
     if sees_it or not sees_graph(predictor):
         return predictor
@@ -145,9 +145,9 @@ class Asked:
         dropped: int | None = None,
         withheld: tuple[int, Predictor] | None = None,
     ) -> float:
-        """Of the row, as it was asked or after a change: with another model or query, with constants that are muted,
-        with fewer parts settled. ``is_cut`` where the query lost a pattern; ``dropped`` and ``withheld`` are for parts
-        that ask for nothing."""
+        """The row's share, as it was asked or after a change: with another model or query, with muted constants, with
+        fewer parts settled. ``is_cut`` where the query lost a pattern; ``dropped`` and ``withheld`` are for parts that
+        ask for nothing."""
         return self._closed_share(dropped, withheld) * row_share(
             predictor or self.predictor,
             query or self.query,
@@ -192,8 +192,8 @@ class Asked:
             return Change(number, how, None, reason_of(error))
 
     def _closed_share(self, dropped: int | None, withheld: tuple[int, Predictor] | None) -> float:
-        """Of the parts that ask for nothing: their missing links, each once, multiplied. The pattern that is withheld
-        is asked of its predictor."""
+        """Product of the probabilities of the missing links, each once, of the parts without unknowns. The withheld
+        pattern is asked of its own predictor."""
         chances: dict[IdLink, float | None] = {}
         for number in self._closed:
             link = self.evidence.links[number]

@@ -25,7 +25,7 @@ OTHERWISE = (
     "This is its share of the row when the unknowns are filled one after the other; the probability above was found in "
     "another way."
 )
-"""What is said about a share that is not the probability, where nobody knows more."""
+"""Sentence about a share that differs from the row's probability, where no better reason is known."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Explanation:
     status: str
     """``known`` (stored triples make the row) or ``predicted``."""
     probability: float | None
-    """What the row was given when it was asked for; where nobody said, its share, or its links multiplied."""
+    """Probability that the row had when it was asked for; where that is not known, its share, or the product of its
+    links."""
     sentence: str = ""
     """Why the row is an answer, in one sentence without its full stop."""
     reasons: tuple[Reason, ...] = ()
@@ -89,12 +90,12 @@ class Explanation:
 
     @property
     def share(self) -> float | None:
-        """What the model by itself gives the row, of 1 over all rows; None where the counterfactual view is missing."""
+        """The encoder's share of the row, out of 1 over all rows; None without the counterfactual view."""
         return None if self.counterfactual is None else self.counterfactual.share
 
     @property
     def baseline(self) -> str:
-        """What the share is, in a sentence, where it is not the probability of a predicted row; else ''."""
+        """A sentence on why the share of a predicted row differs from its probability; '' where it does not."""
         if self.status == KNOWN or self.share is None or self.probability is None:
             return ""
         if math.isclose(self.share, self.probability, rel_tol=0.01):

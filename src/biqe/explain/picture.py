@@ -27,7 +27,7 @@ NAME = 26
 WIDTH = 96
 """Columns of a paragraph."""
 COLUMN = re.compile(r"\S+(?: \S+)*")
-"""What stands between two spaces and more."""
+"""One column of a line of text: words between gaps of at least two spaces."""
 
 
 @dataclass(frozen=True)

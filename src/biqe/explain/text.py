@@ -73,7 +73,7 @@ def headline(why: Explanation) -> str:
 
 
 def about_witness(why: Explanation, width: int) -> list[str]:
-    """What the witness shows."""
+    """Heading of the witness."""
     text = "the facts that together make this row. All of them are stored in the graph."
     if why.status != KNOWN:
         said = (
@@ -116,7 +116,7 @@ def about_reason(reason: Reason) -> Iterator[tuple[str, str]]:
 
 
 def about_attention(why: Explanation, attention: Attention) -> str:
-    """What the shares of attention show, and over what they are taken."""
+    """Heading of the attention view, with what its shares are averaged over."""
     layers = len(attention.by_layer)
     of = f"the mean over {attention.heads} heads and {layers} layers, in brackets the last layer alone"
     if layers == 1:
@@ -128,7 +128,7 @@ def about_attention(why: Explanation, attention: Attention) -> str:
 
 
 def about_counterfactual(why: Explanation, counterfactual: Counterfactual) -> str:
-    """What the changes show."""
+    """Heading of the counterfactual view."""
     share = words.probability(counterfactual.share)
     if not why.targets:
         return (
@@ -143,7 +143,7 @@ def about_counterfactual(why: Explanation, counterfactual: Counterfactual) -> st
 
 
 def about_triples(counterfactual: Counterfactual) -> str:
-    """What it means that a stored fact is withheld."""
+    """How a stored fact is withheld from the model, as the heading of these changes."""
     if counterfactual.sees_graph:
         return (
             "With one stored fact taken out of the graph that the model may look into (what it learnt from the fact "

@@ -50,11 +50,11 @@ class Counts:
     bad_lines: int = 0
     """Lines that could not be read and were skipped."""
     bad_line_messages: list[str] = field(default_factory=list)
-    """What is wrong with the first few of them."""
+    """Messages about the first few bad lines."""
     headers: list[str] = field(default_factory=list)
     """Header lines that were recognised, with their files."""
     tables: list[str] = field(default_factory=list)
-    """How tables were read whose rows are not facts, or whose separator is not the usual one."""
+    """How unusual tables were read: those with a row an entity, or with another separator."""
     other_encoding: int = 0
     """Lines that are not UTF-8 and were read in another encoding."""
     ignored_columns: list[str] = field(default_factory=list)

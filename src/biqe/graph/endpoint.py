@@ -30,7 +30,7 @@ from biqe.errors import InvalidOption, UnreadableFile
 PAGE, SMALLEST_PAGE = 10_000, 100
 """Rows that a page asks for: at first, and where a server does not manage as many, at last."""
 SECONDS = 60.0
-"""How long a server may be silent."""
+"""Seconds without an answer after which a request is given up."""
 MAX_PAGE_BYTES = 256 << 20
 MOST = 500_000_000
 """Triples of one endpoint; more of them are taken for a server that never ends."""
@@ -45,7 +45,7 @@ _FORMATS = {
 }
 _ACCEPT = "application/sparql-results+json, application/sparql-results+xml;q=0.8, text/tab-separated-values;q=0.5"
 _LATE = (408, 413, 429, 500, 502, 503, 504)
-"""What servers say of a query that is too much for them, or for the moment."""
+"""Status codes of servers that are overloaded, or that refuse a query as too expensive; a smaller page is asked for."""
 
 Told = Callable[[int, int | None], None]
 """Called with the number of triples so far, and with that of all where the server tells it."""

@@ -111,13 +111,13 @@ class Wide:
     """A table with one row an entity."""
 
     names: tuple[str, ...]
-    """Of the columns."""
+    """Names of the columns."""
     key: int
     """The column that names the entity."""
     literals: dict[int, str] = field(default_factory=dict)
     """Columns of values, with their types; all others are links."""
     several: dict[int, str] = field(default_factory=dict)
-    """What separates several values in a cell."""
+    """Separator within a cell, by column, where cells hold several values."""
 
     def __str__(self) -> str:
         links = [name for place, name in enumerate(self.names) if place != self.key and place not in self.literals]
@@ -126,7 +126,7 @@ class Wide:
         return said + (f"; values: {', '.join(values)}" if values else "")
 
     def without_values(self) -> Wide:
-        """The same with numbers and dates as names of entities."""
+        """The same table, read with numbers and dates as names of entities."""
         return replace(self, literals={place: kind for place, kind in self.literals.items() if kind == _TEXT})
 
     def facts(self, row: Sequence[str]) -> Iterator[tuple[str, str, str]]:

@@ -35,12 +35,12 @@ class Listing(ResultRows[R]):
 
     @abstractmethod
     def cells(self, item: R) -> list[str]:
-        """What a table shows of a row."""
+        """Cells of the row in a table for people."""
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """What stands above the table."""
+        """Line above the table."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -149,7 +149,7 @@ class End:
     kinds: Mapping[str, int]
     """Each kind with how many of the entities are of it, most frequent first; empty in a graph without types."""
     example: str
-    """Of the entities with most triples of the relation, the one with the shortest name that is no number."""
+    """An example: among the entities with most triples of the relation, the shortest name that is no number."""
     label: str
     """What stands in a table: the kinds, or the number of entities and the example."""
 

@@ -26,7 +26,7 @@ FILE = "selection.json"
 FORMAT = "biqe-selection"
 VERSION = 1
 OVERALL = "overall"
-"""Where a report's headline figure is kept among the shapes."""
+"""Key of the overall figure among those of the shapes."""
 _COARSER = {"1p": ("1p", "triple", "path"), "2p": ("2p", "path"), "3p": ("3p", "path"), "path": ("path",), "other": ()}
 """Shapes whose figures may stand for a shape, the nearest first; any other shape is a kind of ``dag``."""
 
@@ -36,7 +36,7 @@ class Selection:
     """Figures of several models by shape, the larger the better."""
 
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """By shape and model."""
+    """Figures by shape, then by model."""
     metric: str = "mrr"
 
     @property

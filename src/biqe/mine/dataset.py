@@ -46,9 +46,9 @@ class MineConfig:
     three_share: float = 0.4
     """Share of three-walk sets among those drawn; the others have two walks."""
     train_passes: int = 30
-    """How often the training walks are dealt into sets, until there are enough DAGs."""
+    """Most passes over the training walks; each pass groups them anew into DAGs, until there are enough."""
     eval_passes: int = 1
-    """The same for valid and test. In one pass each branch is used once."""
+    """Most passes over the walks of valid and test. Within a pass each branch is used once."""
     depths: str = "distinct"
     """distinct: of two unknowns of a DAG at one depth the later one is given, as the paper requires. any: both are
     asked for, which the paper's positions cannot tell apart."""
@@ -110,7 +110,7 @@ class MineConfig:
 
 
 def _range_hint(name: str, allowed: str) -> str:
-    """What an option of mining may be, and what it is by itself."""
+    """Allowed values and default of a mining option, for an error message."""
     default = next(item.default for item in fields(MineConfig) if item.name == name)
     spelt = name if name in ("train_passes", "three_share") else f"--{name.replace('_', '-')}"  # those have no option
     return f"{spelt} takes {allowed}; the default is {default}"
@@ -126,7 +126,7 @@ class MinedSet:
     statistics: Mapping[str, SplitStatistics]
     leakage: Leakage
     graph_fingerprint: str
-    """Of the splits that the queries were mined from."""
+    """Fingerprint of the splits that the queries were mined from."""
     vocabulary_fingerprint: str
     entity_count: int
     relation_count: int

@@ -198,7 +198,7 @@ def _array(place: Path, name: str, dtype: type) -> NDArray[Any]:
 
 
 def _problem(queries: QuerySet, sizes: tuple[int, int]) -> str | None:
-    """What would lead a kernel outside its arrays, or None."""
+    """How the arrays contradict each other, so that a compiled kernel would read outside of them; None: not at all."""
     entities, relations = sizes
     nodes = len(queries.nodes)
     if not _are_offsets(queries.node_offsets, nodes) or not _are_offsets(queries.edge_offsets, len(queries.edges)):

@@ -305,7 +305,7 @@ class Asking:
         return [tuple(each) for each in found]
 
     def _holding(self, parts: Sequence[BoundQuery]) -> list[Against]:
-        """How likely each of these queries holds, which are one query with different constants."""
+        """The probability that each of these queries holds. They differ in their constants alone."""
         if any(value < 0 for value in parts[0].nodes):
             found = []
             for part in parts:
@@ -367,7 +367,7 @@ def _fixable(query: BoundQuery, allowed: Allowed) -> int | None:
 
 
 def _mean(parts: Sequence[Marginals | None]) -> Marginals:
-    """Of each target alone, where all questions are as probable."""
+    """Mean marginals of several questions, each with the same weight."""
 
     def mean() -> NDArray[np.float32]:
         shares = np.exp(np.stack([part() for part in parts if part is not None])).mean(axis=0)
@@ -393,7 +393,7 @@ class PartRows:
     """Rows of one part of a query."""
 
     columns: list[int]
-    """Where they stand in the rows of the whole query."""
+    """Columns of these rows in the rows of the whole query."""
     known: list[Listing]
     predicted: list[Listing]
 

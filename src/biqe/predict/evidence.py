@@ -191,7 +191,8 @@ class EvidenceSearch:
     def _searched(
         self, edges: tuple[Edge, ...], every: Sequence[Nodes], predictor: Predictor
     ) -> list[tuple[Nodes, bool] | None]:
-        """By the search over links; None for rows that it finds nothing for, no list where it cannot search these."""
+        """The best assignment of each row by the search over links, None where it finds none; an empty list where these
+        patterns cannot be searched."""
         used = list(dict.fromkeys(node for edge in edges for node in (edge[0], edge[2])))
         queries = [self._subquery(edges, used, nodes) for nodes in every]
         open_nodes = [used[target] for target in queries[0].targets]

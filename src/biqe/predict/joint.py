@@ -292,7 +292,7 @@ class Descent:
         self.entities = np.zeros(0, np.int32)
         """Best first, as far as they were sorted."""
         self.scores: list[float] = []
-        """Of these."""
+        """Their scores."""
 
     def reaches(self, rank: int) -> bool:
         """Whether there is an entity of this rank, from 0; sorts as far as needed to have it."""

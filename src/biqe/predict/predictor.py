@@ -63,7 +63,7 @@ class Predictor:
         self.allowed: Allowed = {}
         """Entities that conditions leave variables, by name."""
         self._link_scores: dict[LinkKey, Scores] | None = None
-        """What the model said about the objects of these links; None where nothing is remembered."""
+        """Cached log-probabilities of the objects of single links; None where nothing is cached."""
 
     def for_question(self) -> Predictor:
         """A copy for one question and one thread, which asks the model about no link twice; this predictor itself if it

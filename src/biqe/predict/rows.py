@@ -57,13 +57,13 @@ class Rows:
     selected: int | None = None
     """Number of selected columns; None: all of them."""
     marginals: Marginals | None = None
-    """Of the selected variables; None where no model was asked."""
+    """Makes the marginals of the selected variables; None where no model was asked."""
     evidence: Sequence[Evidence | None] = ()
-    """What each row rests on, None for known rows; empty where nobody has asked."""
+    """Evidence of each row, None for known rows; empty where it was not looked for."""
     against: Sequence[tuple[Against, ...]] = ()
     """What counts against each row; empty where the question has no negated part."""
     link_probabilities: Mapping[IdLink, float] = field(default_factory=dict)
-    """Of missing links whose two ends are entities."""
+    """Probability of each missing link whose two ends are entities."""
     sides: NDArray[np.int64] | None = None
     """(n,) side of the UNION that each row comes from; None where there is one side."""
     known_complete: bool = True
@@ -71,7 +71,7 @@ class Rows:
     known_capped: bool = False
     """Whether known rows are missing because they are too many to be read, and not because of LIMIT."""
     note: str = ""
-    """What a user has to know about how predicted rows were found, if anything."""
+    """A note for the user on how predicted rows were found; empty if there is none."""
 
     @classmethod
     def empty(cls, columns: int, **fields: Any) -> Rows:

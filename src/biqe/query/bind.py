@@ -37,9 +37,9 @@ from biqe.query.question import (
 )
 
 RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
-"""What ``a`` means in a pattern."""
+"""IRI that ``a`` stands for in a pattern."""
 TYPE_NAMES = ("rdf:type", "a", "type")
-"""What graphs with plain names call it."""
+"""Names of the same relation in graphs whose names are no IRIs."""
 
 _SHOWN = 5
 """Candidates listed for an ambiguous name."""
@@ -50,11 +50,11 @@ class BoundBranch:
     """One conjunction of a question."""
 
     query: BoundQuery
-    """Its targets are the selected variables."""
+    """The patterns; the selected variables are the targets."""
     wide: BoundQuery
     """The same query with the hidden variables of conditions as further targets, so that its rows can be filtered."""
     filters: tuple[Condition, ...] = ()
-    """Their entities are spelt as the graph spells them."""
+    """Conditions on the variables, with entities named as in the graph."""
 
     @property
     def is_plain(self) -> bool:

@@ -246,14 +246,14 @@ class Conditions:
         return variable
 
     def _condition(self, found: Condition | Operand) -> Condition:
-        """What must be true or false of a row."""
+        """``found`` as a condition; an error where it is an entity or a text, which is neither true nor false."""
         if isinstance(found, Operand):
             hint = f"compare it, as in FILTER({found} = :name)"
             raise self.words.error(self._clause, f"{found} is neither true nor false", hint)
         return found
 
     def _operand(self, found: Condition | Operand) -> Operand:
-        """What can be compared: an entity, or a text."""
+        """``found`` as an operand of a comparison; an error where it is a condition."""
         if isinstance(found, Operand):
             return found
         message = "a condition stands where an entity or a text should"

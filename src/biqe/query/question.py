@@ -232,12 +232,11 @@ class Not:
 
 @dataclass(frozen=True)
 class Absent:
-    """There are no entities for the variables of these patterns alone with which all of them hold: FILTER NOT EXISTS,
-    or MINUS."""
+    """FILTER NOT EXISTS, or MINUS: no entities for the local variables make all of these patterns hold."""
 
     patterns: tuple[Pattern, ...]
     shared: tuple[Variable, ...]
-    """Their variables that the patterns beside them have, too; those of no other name mean the same."""
+    """Variables that also occur in the patterns outside; all others are local to this part."""
 
     def __str__(self) -> str:
         return f"NOT EXISTS {{ {' . '.join(map(str, self.patterns))} }}"
@@ -417,18 +416,21 @@ class Question:
 
 @dataclass(frozen=True)
 class Divided:
-    """One conjunction in two."""
+    """One conjunction, split into the links that models predict and the rest, which the graph alone decides.
+
+    The rest are patterns with literals, and conditions that only the exact store can judge. Both parts share variables.
+    """
 
     links: Branch
     """Patterns between entities, maybe with variables for relations, and the conditions on their entities."""
     rest: tuple[Pattern, ...]
     """Patterns with literals."""
     checks: tuple[Condition, ...]
-    """Conditions on the whole."""
+    """Conditions that the exact store judges, on links and rest together."""
     optional: tuple[Optional, ...] = ()
-    """What the graph or a prediction may add."""
+    """The OPTIONALs of the conjunction."""
     predictable: tuple[Optional, ...] = ()
-    """Those of them that are links."""
+    """The OPTIONALs whose patterns are all links, so that a model can fill them."""
 
     @property
     def relations(self) -> tuple[Variable, ...]:

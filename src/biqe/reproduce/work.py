@@ -64,7 +64,7 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=dict)
     parts: int = 1
     peak_mib: int = 0
-    """Of the training, also where an earlier process did it."""
+    """Largest resident size during the training, also where an earlier process did it."""
     files: dict[str, bytes] = field(default_factory=dict)
     """Pictures by file extension; they are written beside the result."""
 
@@ -260,7 +260,7 @@ class Places:
 
     @property
     def words(self) -> dict[Path, str]:
-        """What stands for each folder in a result."""
+        """Words that stand for the folders of this machine in a result."""
         found = {self.work.resolve(): "WORK", self.results.resolve(): "RESULTS", Path.home(): "~"}
         found |= {Path.cwd(): "."}
         if self.data is not None:
@@ -317,7 +317,7 @@ class Trained:
     run: Run
     loaded: LoadedModel
     seconds: float
-    """Of training, over all parts of the run."""
+    """Seconds of training, over all parts of the run."""
     parts: int
     before: float = 0.0
     """Seconds of the training that it started from, or of its own link predictor."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HEADER = ("subject", "relation", "object", "probability", "model", "why")
 NAMESPACE = "urn:biqe:"
-"""Of what is said about a link."""
+"""Namespace of the properties that annotate a link."""
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 PLAIN_NAMES = "urn:biqe:name:"
 
