@@ -16,6 +16,7 @@ import biqe
 from biqe.errors import BiqeError, RequestRefused, TookTooLong
 from biqe.serve.config import EngineConfig
 from biqe.serve.engine import Engine
+from biqe.serve.error_response import document
 from biqe.serve.exact_messages import read_answer
 from biqe.serve.exact_process import answered
 from biqe.serve.live.live_graph import LiveGraph
@@ -165,6 +166,7 @@ def test_a_fault_in_a_process_of_the_exact_store_is_not_taken_for_a_lack_of_memo
             with pytest.raises(RequestRefused, match="no such form") as failed:
                 await engine.exact("ASK { ?a ?b ?c }", written=("no such form", ()))
             assert failed.value.status == 500
+            assert document(failed.value, "id")["error"]["type"] == "InternalError", "and not for a damaged file"
             assert await engine.exact("ASK { ?a ?b ?c }") is True
             assert engine.stats["killed_queries"] == 0
 

@@ -115,8 +115,7 @@ def _start(
 ) -> None:
     from biqe.knowledge_base import open as open_knowledge_base
     from biqe.serve.guard import Tokens, is_world_readable
-    from biqe.serve.start import check_live, open_live
-    from biqe.serve.start import serve as serve_now
+    from biqe.serve.start import check_live
     from biqe.serve.workers import listen
 
     if config.token_file is not None:
@@ -131,6 +130,13 @@ def _start(
         check_live(kb, live, read_only=config.read_only)
         _print_check(kb, config, as_json)
         return
+    _serve(kb, config, live)
+
+
+def _serve(kb: KnowledgeBase, config: ServeConfig, live: Path | None) -> None:
+    from biqe.serve.start import open_live
+    from biqe.serve.start import serve as serve_now
+
     serve_now(
         kb,
         config,
@@ -143,8 +149,6 @@ def serve_here(kb: KnowledgeBase, port: int | None) -> None:
     """Serve the page on this machine until Ctrl-C: on the given port, else on the usual one, or a free one."""
     from biqe.errors import RunFailed
     from biqe.serve.config import ServeConfig
-    from biqe.serve.start import open_live
-    from biqe.serve.start import serve as serve_now
     from biqe.serve.workers import listen
 
     if port is None:
@@ -153,13 +157,7 @@ def serve_here(kb: KnowledgeBase, port: int | None) -> None:
             listen(HOST, port).close()
         except RunFailed:
             port = 0
-    config = ServeConfig(host=HOST, port=port)
-    serve_now(
-        kb,
-        config,
-        lambda: open_live(kb, None, read_only=False),
-        announce=lambda address, changes: _announce(kb, config, address, changes),
-    )
+    _serve(kb, ServeConfig(host=HOST, port=port), None)
 
 
 def _print_check(kb: KnowledgeBase, config: ServeConfig, as_json: bool) -> None:

@@ -7,7 +7,7 @@ coroutines and answers them in threads.
     exact lane       known answers and uploads, for a short time each
     long lane        those that need longer, in the background
     predicted lane   questions that need a model; their model calls are made together (batching)
-    writes lane      updates, one at a time (updates)
+    writes lane      updates, one at a time
     exact store      all of SPARQL 1.1, and files that are uploaded, in processes that can be killed (exact_process)
 
 In each lane clients take turns (lanes), and so do the threads that compute (gil_scheduler). Each question has a
@@ -36,8 +36,8 @@ from biqe.serve.config import EngineConfig
 from biqe.serve.exact_process import ExactClient, ExactService, service_of
 from biqe.serve.gil_scheduler import GilScheduler
 from biqe.serve.lanes import Deadline, Lane, NeedsLonger
+from biqe.serve.live.update import Ask, update_steps
 from biqe.serve.live.upload import Upload, UploadedStatements
-from biqe.serve.updates import Evaluated, apply, evaluate
 from biqe.serve.workers import warm
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from biqe.explain import Explanation
     from biqe.links.probability import LinkProbability
     from biqe.predict.predictor import Predictor
-    from biqe.serve.live.changes import Receipt
+    from biqe.serve.live.changes import Changes, Receipt
     from biqe.serve.live.live_graph import LiveGraph
     from biqe.serve.live.versions import Used, View
 
@@ -236,14 +236,14 @@ class Engine:
             ready = await self._short_first(partial(self._ask_process, change), seconds)
         else:
             ready = change
-        evaluated = Evaluated()
+        evaluated = _Evaluated()
 
         def write(deadline: Deadline) -> Receipt:
-            return apply(live, ready, evaluated, lambda steps, text: self._ask_process(text, deadline, after=steps))
+            return _apply(live, ready, evaluated, lambda steps, text: self._ask_process(text, deadline, after=steps))
 
-        def look(deadline: Deadline) -> Evaluated:
+        def look(deadline: Deadline) -> _Evaluated:
             assert isinstance(ready, str)
-            return evaluate(live, ready, lambda steps, text: self._ask_process(text, deadline, after=steps))
+            return _evaluated(live, ready, lambda steps, text: self._ask_process(text, deadline, after=steps))
 
         while True:
             # A write that has begun runs to its end, even if its caller goes away.
@@ -382,3 +382,45 @@ class Engine:
         from biqe.predict.predictor import Predictor
 
         return Predictor(cast(Any, SharedModel(predictor.model, self._models, lambda: self._here.deadline)))
+
+
+# Updates are made one at a time. A WHERE part may take seconds; it is evaluated while others write, on the version that
+# the graph has then, and its result is used if the graph still has that version when the turn of the update comes.
+
+
+@dataclass
+class _Evaluated:
+    """What the WHERE parts of an update found, one after the other, in one version of the graph."""
+
+    version: int = -1
+    found: list[Any] = field(default_factory=list)
+
+
+def _evaluated(live: LiveGraph, text: str, ask: Ask) -> _Evaluated:
+    """The WHERE parts of an update in the present version of the graph, which is not changed."""
+    view = live.snapshot()
+    evaluated = _Evaluated(view.version)
+
+    def noted(steps: Sequence[Changes], query: str) -> Any:
+        evaluated.found.append(list(ask(steps, query)))
+        return evaluated.found[-1]
+
+    entities = view.vocabulary.entities
+    update_steps(text, view, live.prefixes, lambda name: entities.find(name) is not None, noted)
+    return evaluated
+
+
+def _apply(live: LiveGraph, update: str | UploadedStatements, evaluated: _Evaluated, ask: Ask) -> Receipt:
+    """Make an update. ``ask`` evaluates its WHERE parts, unless ``evaluated`` is still true of the graph."""
+    place = 0
+
+    def found(steps: Sequence[Changes], query: str) -> Any:
+        # Nothing else can write now, and nothing has written since, if the version is the same: so ``evaluated`` was
+        # read from the same graph, and the parts of the update come in the same order.
+        nonlocal place
+        if live.version != evaluated.version:
+            return ask(steps, query)
+        place += 1
+        return evaluated.found[place - 1]
+
+    return live.apply(update, ask=found)

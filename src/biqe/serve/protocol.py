@@ -249,7 +249,6 @@ RESULT_FORMATS = (
     *(f"SPARQL_Results_{name}" for name in ("JSON", "XML", "CSV", "TSV")),
     *("Turtle", "N-Triples", "RDF_XML", "JSON-LD"),
 )
-_RDF = {"turtle": "TURTLE", "nt": "N_TRIPLES", "rdf": "RDF_XML", "jsonld": "JSON_LD"}
 
 
 def describe(engine: Engine, config: ServeConfig, endpoint: str, form: str) -> bytes:
@@ -279,5 +278,5 @@ def describe(engine: Engine, config: ServeConfig, endpoint: str, form: str) -> b
     entities, relations = (now.entity_count, now.relation_count) if used is None else (int(part.sum()) for part in used)
     for name, count in (("triples", len(now.triples)), ("entities", entities), ("properties", relations)):
         add(graph, VOID + name, Literal(count))
-    chosen = getattr(RdfFormat, _RDF[form])
+    chosen = RdfFormat.from_media_type(TRIPLES[form])
     return serialize(triples, format=chosen, prefixes={"sd": SD, "void": VOID, "format": FORMATS}) or b""

@@ -124,10 +124,4 @@ def write_triples(table: ResultTable, form: str) -> bytes:
     from pyoxigraph import RdfFormat, Triple, serialize
 
     triples = [Triple(*(node(term) for term in row if isinstance(term, Term))) for row in table.rows]
-    chosen = {
-        "turtle": RdfFormat.TURTLE,
-        "nt": RdfFormat.N_TRIPLES,
-        "rdf": RdfFormat.RDF_XML,
-        "jsonld": RdfFormat.JSON_LD,
-    }[form]
-    return serialize(triples, format=chosen) or b""
+    return serialize(triples, format=RdfFormat.from_media_type(TRIPLES[form])) or b""
