@@ -239,12 +239,14 @@ def _kinds(links: LinkProbability, vocabulary: Vocabulary, link: IdLink) -> Iter
 def _shares(shared: int, typical: int) -> str:
     """How many traits are shared, in words.
 
-    >>> [_shares(*counts) for counts in ((2, 3), (3, 3), (0, 3), (1, 1), (0, 1))]
-    ['has 2 of the 3 traits', 'has all 3 traits', 'has none of the 3 traits', 'has the trait', 'lacks the trait']
+    >>> [_shares(*counts) for counts in ((2, 3), (3, 3), (2, 2), (0, 3), (0, 1))]
+    ['has 2 of the 3 traits', 'has all 3 traits', 'has both traits', 'has none of the 3 traits', 'lacks the trait']
     """
     if typical == 1:
         return "has the trait" if shared else "lacks the trait"
-    return f"has all {typical} traits" if shared == typical else f"has {shared or 'none'} of the {typical} traits"
+    if shared == typical:
+        return "has both traits" if typical == 2 else f"has all {typical} traits"
+    return f"has {shared or 'none'} of the {typical} traits"
 
 
 def _counted(vocabulary: Vocabulary, count: int, trait: TraitCount, name: str, relation: int, is_object: bool) -> str:

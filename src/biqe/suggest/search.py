@@ -6,7 +6,7 @@
    link that is still wanted.
 3. Some links are not suggested: those of blank nodes, which nobody could review, and of entities that have neither
    such a link nor any trait of those that do (a class as the subject of ``type``).
-4. Of all pairs of a relation, the sum of the voices picks MOST_JUDGED, and these get their probability.
+4. Of all pairs of a relation, the sum of the three scores picks MOST_JUDGED, and these get their probability.
 
 On a graph with fewer pairs than that every missing link is judged, and what is found is exact.
 """
@@ -214,7 +214,7 @@ def _rows_at_once(links: LinkProbability) -> int:
 
 
 def _without_stored(links: LinkProbability, asked: Asked) -> torch.Tensor:
-    """The sum of the voices, minus infinity for stored links and for those of an entity to itself."""
+    """The sum of the three scores, minus infinity for stored links and for those of an entity to itself."""
     order = asked.order
     rows, tails = links.walks.of_heads(asked.heads, asked.directions)
     order[torch.from_numpy(rows), torch.from_numpy(tails)] = -torch.inf
