@@ -37,7 +37,7 @@ def test_snippets_print_what_they_show(page, tmp_path):
 
 
 def test_the_readme_has_snippets_that_run():
-    assert set(snippets.languages((ROOT / "README.md").read_text("utf-8"))) == {"console", "pycon"}
+    assert set(snippets.languages((ROOT / "README.md").read_text("utf-8"))) == {"pycon"}
 
 
 PAGE = """\

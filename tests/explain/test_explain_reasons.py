@@ -95,7 +95,7 @@ def test_what_speaks_against_an_impossible_link_is_said(atlas):
     predictor, vocabulary = atlas.predictor, atlas.vocabulary
     told = why(predictor, vocabulary, {ids(atlas, "Germany", "located_on", "Berlin"): 1e-6})
     assert "no strong rule speaks for “Germany located on Berlin”" in told
-    assert re.search(r"Germany has \d of the \d traits of most entities with “located on”|none has", told)
+    assert re.search(r"Germany has (\d|all|none).* traits that most entities with “located on” have|none has", told)
     loop = why(predictor, vocabulary, {ids(atlas, "Germany", "borders", "Germany"): 1e-9})
     assert "no entity has “borders” to itself" in loop or "traits" in loop
     (row,) = atlas.ask("ASK { :Germany :borders :Germany }")

@@ -7,6 +7,8 @@ import time
 import numpy as np
 import pytest
 
+import biqe
+from biqe.explain.kind_fit import kind_fit
 from biqe.suggest import search
 
 LIKELY = np.log(2e-3)
@@ -19,9 +21,18 @@ def every_missing(links, relation):
     pairs = np.array([(s, relation, o) for s in range(E) for o in range(E) if s != o])
     stored = {tuple(triple) for triple in links.graph.triples.tolist()}
     pairs = pairs[[tuple(pair) not in stored for pair in pairs.tolist()]]
+    ends = [(0, relation, relation), (2, relation + R, relation + links.knowledge.kinds.relation_count)]
+    for column, direction, counted in ends if relation < R else []:
+        pairs = pairs[np.isin(pairs[:, column], [e for e in range(E) if is_like_others(links, e, direction, counted)])]
     chances = links.of(*pairs.T) if relation < R else np.zeros(0)
     order = np.lexsort((pairs[:, 2], pairs[:, 0], -chances))
     return pairs[order], chances[order]
+
+
+def is_like_others(links, entity, direction, counted):
+    """Whether an entity has such links, or anything in common with those that have."""
+    fit = kind_fit(links.knowledge.kinds, links.traits, entity, counted)
+    return fit.typical == 0 or fit.shared > 0 or len(links.walks.of_head(entity, direction)) > 0
 
 
 @pytest.mark.parametrize("graph", ["kb", "grown"])
@@ -86,3 +97,24 @@ def test_progress_reaches_the_whole(town):
     shares = []
     search.of_relations(town.kb.predictor.links, [0, 1, 2], lambda r: search.Best.none(5), progress=shares.append)
     assert sum(shares) == pytest.approx(1)
+
+
+def test_neither_blank_nodes_nor_what_has_nothing_in_common_is_suggested(tmp_path):
+    """Addresses without a name cannot be reviewed, and classes have no class."""
+    facts = [
+        (f"p{n}", relation, other)
+        for n in range(40)
+        for relation, other in (
+            ("type", "Person"),
+            ("address", f"_:-{n}"),
+            ("works_on", f"t{n % 5}"),
+            ("works_on", f"t{(n + 1) % 5}"),
+        )
+    ]
+    facts += [(f"t{n}", "type", "Topic") for n in range(5)]
+    graph = biqe.Graph.from_triples(facts)
+    kb = biqe.train(graph, minutes=0.02, out=tmp_path / "run", threads=1, show=False)
+    found = [*kb.suggest(top=500), *(one for name in ("p1", "Person") for one in kb.suggest(entity=name, top=500))]
+    assert len(found) > 20
+    assert not [one for one in found if "_:" in one.subject + one.object]
+    assert not [one for one in found if one.subject in ("Person", "Topic")]

@@ -40,7 +40,7 @@ def test_the_model_begins_with_what_the_first_part_learnt(graph_folder, tmp_path
     run = tmp_path / "run"
     result, notes = start(graph_folder, run, quiet, settings_of, tiny)
     assert result.reason == "finished"
-    assert any("first train a link predictor" in note for note in notes)
+    assert any("train the link predictor, the rest the encoder" in note for note in notes)
     links, own = store.load(run / "links" / "model").model, store.load(run / "model").model
     assert links.name == "cqd" and own.name == "hybrid"
     assert torch.equal(links.links.entities, own.links.entities), "it is kept inside, as it was learnt"

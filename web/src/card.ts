@@ -16,13 +16,13 @@ export function cardOf(name: string, label: string, on: { ask(query: string): vo
     async content(_body, signal) {
       const found = await entity(name, {}, signal);
       const { value, classes } = found;
-      const own = value.iri === null || value.iri.startsWith("urn:biqe:") ? value.term : `<${value.iri}>`;
+      const own = value.term ?? (value.iri && `<${value.iri}>`);
       const parts: HTMLElement[] = [
         el("p", { class: "about" }, ...classes.flatMap((each) => [named(each.name, each.label), " · "]), counted(found.count, "fact"), own && " · ", own && el("code", {}, own)),
       ];
       parts.push(part("Facts", el("dl", { class: "entity-facts" }, ...found.facts.flatMap((group) => facts(value, group)))));
       const missing = on.missing(value.name ?? name);
-      if (missing) parts.push(part("Likely missing", missing));
+      if (missing) parts.push(part("May be missing", missing));
       if (found.questions.length > 0) {
         parts.push(part("Ask about it", el("ul", { class: "asked" }, ...found.questions.map((question) =>
           el("li", {}, el("button", { type: "button", class: "example", click: () => on.ask(question.query) }, el("span", { class: "example-title" }, question.title), el("code", {}, question.query)))))));

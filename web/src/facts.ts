@@ -28,11 +28,12 @@ function relations(graph: GraphFacts): HTMLElement {
 
 function modelList(models: ModelFacts[]): HTMLElement {
   const figures = (model: ModelFacts) =>
-    Object.entries(model.metrics).slice(0, 6).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, Number.isInteger(value) ? count(value) : value.toFixed(3))));
+    Object.entries(model.metrics).slice(0, 6).map(([name, value]) => el("div", {}, el("dt", {}, name.toUpperCase()), el("dd", {}, Number.isInteger(value) ? count(value) : value.toFixed(3))));
   const item = (model: ModelFacts) =>
     el("li", {},
       el("p", { class: "model-name" }, model.name, model.default && models.length > 1 && el("span", { class: "about" }, " main")),
       el("p", { class: "about" }, [model.kind !== model.name && model.kind, model.trained && `training: ${model.trained}`, model.calibrated ? "calibrated probabilities" : "probabilities not calibrated"].filter(Boolean).join(" · ")),
+      Object.keys(model.metrics).length > 0 && el("p", { class: "about" }, "On queries with several links whose answers were hidden from training:"),
       el("dl", { class: "figures" }, ...figures(model)),
     );
   return el("section", { class: "card", "aria-label": "Models" }, el("h3", {}, models.length === 1 ? "Model" : "Models"),

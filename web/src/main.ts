@@ -25,8 +25,10 @@ const OFFERED = 4;
 /** Milliseconds without a key before the query is drawn, and then before it is complained about. */
 const PAUSE = 160;
 const PATIENCE = 1200;
+const AGAIN = 1000;
 /** The address of an empty page. */
 const NEW = "#new";
+const MISSING = "#missing";
 
 const form = byId<HTMLFormElement>("ask");
 const summary = byId("summary");
@@ -78,7 +80,7 @@ function soon(): void {
   timer = window.setTimeout(() => void parseNow(), PAUSE);
 }
 
-async function parseNow(): Promise<void> {
+async function parseNow(again = 3): Promise<void> {
   parsing.abort();
   parsing = new AbortController();
   const { signal } = parsing;
@@ -87,7 +89,8 @@ async function parseNow(): Promise<void> {
     const found = await api.parse(editor.text, signal);
     if (!signal.aborted) showParsed(found);
   } catch {
-    // Asking will tell what is wrong; typing need not.
+    // A server that is busy is asked again; what else is wrong, asking will tell.
+    if (!signal.aborted && again > 0) timer = window.setTimeout(() => void parseNow(again - 1), AGAIN);
   }
 }
 
@@ -375,6 +378,10 @@ async function start(): Promise<void> {
     write({ ...question(), query: examples[0].query });
     await askNow(false);
   } else welcome();
+  if (location.hash === MISSING && hasModel) {
+    byId<HTMLDetailsElement>("missing").open = true;
+    byId("missing").scrollIntoView();
+  }
 }
 
 function offerModels(models: api.ModelFacts[]): void {

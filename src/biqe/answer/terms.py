@@ -260,7 +260,7 @@ class TermTable(AnswerRows[TermRow]):
         if self._has_status and not self.chances:
             columns.append("status")
         cut = (self.known_count if self.chances else len(self)) - known
-        left_out = f"… and {cut:,} more rows" if cut else ""
+        left_out = f"… and {cut:,} more row{'s' * (cut > 1)}" if cut else ""
         return TextTable(head, columns, rows, left_out, known)
 
     def _text(self, row: TermRow) -> TextRow:
@@ -295,7 +295,8 @@ class TermTable(AnswerRows[TermRow]):
             return "yes, the graph holds it" if self.holds else "no, the graph does not hold it"
         if self.chances:
             cut = "" if self.complete else " or more"
-            return f"{self.known_count:,}{cut} known, {self.predicted_count:,} predicted by {visible(str(self.model))}"
+            predicted = "" if self.model is None else f", {self.predicted_count:,} predicted by {visible(self.model)}"
+            return f"{self.known_count:,}{cut} known{predicted}"
         if self.counted:
             return self.counted if self.model is None else f"{self.counted} by {visible(self.model)}"
         return f"{len(self):,}{'' if self.complete else ' or more'} row{'' if len(self) == 1 else 's'}"

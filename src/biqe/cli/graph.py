@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ from biqe.cli._options import Graph, Json, graph_place
 
 if TYPE_CHECKING:
     from biqe.graph.statistics import Statistics
+    from biqe.graph.vocabulary import Vocabulary
     from biqe.knowledge_base.listing import Schema
 
 _BAR = 30
@@ -39,12 +41,16 @@ def stats(graph: Graph, json: Json = False) -> None:
         report["degrees"]["most_entity"] = splits.vocabulary.entities[hub] if hub >= 0 else None
         print_json({"folder": graph, **report})
         return
-    _show_statistics(graph, found, splits.vocabulary.label(hub) if hub >= 0 else "-")
+    _show_statistics(graph, found, hub, splits.vocabulary, folder.load_manifest(place)["prefixes"])
 
 
-def _show_statistics(name: str, found: Statistics, hub: str) -> None:
+def _show_statistics(
+    name: str, found: Statistics, hub: int, vocabulary: Vocabulary, prefixes: Mapping[str, str]
+) -> None:
+    from biqe.answer.result import ShownNames
     from biqe.cli._console import out, table
 
+    shown = ShownNames(vocabulary, prefixes)
     out.print(f"{name}: {found.entities:,} entities, {found.relations:,} relations, {found.triples:,} triples")
     out.print(f"labels {found.labels:,}; loops {found.loops:,}; fingerprint {found.fingerprint}\n")
     table(
@@ -61,20 +67,21 @@ def _show_statistics(name: str, found: Statistics, hub: str) -> None:
         if part.unseen_relations:
             out.print(f"relations of {part.name} without a triple in train: {part.unseen_relations:,}")
     degrees = found.degrees
-    out.print(f"degree: mean {degrees.mean:,.1f}, median {degrees.median:,.10g}, most {degrees.most:,} ({hub})")
+    most = shown(vocabulary.entities[hub]) if hub >= 0 else "-"
+    out.print(f"degree: mean {degrees.mean:,.1f}, median {degrees.median:,.10g}, most {degrees.most:,} ({most})")
     if degrees.isolated:
         out.print(f"entities without a triple: {degrees.isolated:,}")
-    most = max((count for _, _, count in degrees.histogram), default=1) or 1
+    longest = max((count for _, _, count in degrees.histogram), default=1) or 1
     for low, high, count in degrees.histogram:
         span = f"{low:,}" if low == high else f"{low:,}-{high:,}"
         # At least one mark for what is not zero, so that rare hubs stay visible.
-        bar = "#" * max(round(_BAR * count / most), count > 0)
+        bar = "#" * max(round(_BAR * count / longest), count > 0)
         out.print(f"  {span:>19}  {count:>10,}  {bar}".rstrip())
     out.print()
     table(
         ["most frequent relations", "triples", "subjects", "objects", "kind"],
         [
-            [_short(item.name), item.triples, item.subjects, item.objects, item.kind]
+            [_short(shown.prefixed(item.name)), item.triples, item.subjects, item.objects, item.kind]
             for item in found.relation_statistics[:10]
         ],
     )

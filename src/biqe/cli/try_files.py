@@ -22,6 +22,8 @@ ENCODING = "windows-1252"
 QUESTIONS, SUGGESTIONS, OF_EACH = 3, 5, 2
 RELATIONS = 15
 """Relations that are listed."""
+LEAST = 0.1
+"""Probability of what is suggested."""
 MANY_BAD = 0.1
 """Share of bad lines from which on it is asked whether to go on."""
 
@@ -210,10 +212,14 @@ def _show_suggestions(kb: KnowledgeBase) -> None:
 
     if kb.predictor.links is None:
         return
-    found = Suggester(kb.predictor, kb.prefixes).suggest(top=SUGGESTIONS, each=OF_EACH, seconds=60)
+    found = Suggester(kb.predictor, kb.prefixes).suggest(
+        top=SUGGESTIONS, each=OF_EACH, min_probability=LEAST, seconds=60
+    )
     _heading("Facts that your files may be missing")
     if found.note:
         out.print(f"note: {found.note}")
+    if not found:
+        out.print(f"None has a probability of {LEAST:g} or more.")
     for one in found:
         for line in lines_of(one, out.width):
             out.print(line, soft_wrap=True)

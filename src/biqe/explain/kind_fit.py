@@ -67,7 +67,5 @@ def kind_fit(kinds: Kinds, traits: Traits, entity: int, direction: int) -> KindF
         first, last = int(shares.argmax()), int(shares.argmin())
         best = counted(first) if shares[first] > CLEARLY * base and with_links[first] > 0 else None
         worst = counted(last) if shares[last] < base / CLEARLY else None
-    about_every = np.concatenate([np.arange(directions), kinds.links // max(1, kinds.entity_count)])
-    is_typical = 2 * kinds.together[:, direction] >= max(1, kinds.sizes[direction])
-    typical = np.flatnonzero(is_typical & (about_every != direction))
+    typical = np.flatnonzero(kinds.typical(direction))
     return KindFit(len(typical), int(np.isin(typical, own).sum()), best, worst)

@@ -126,11 +126,11 @@ def sentence(predictor: Predictor | None, vocabulary: Vocabulary, link: IdLink, 
     # Of an unlikely link, what speaks against it.
     is_likely = chance is None or chance >= LIKELY
     parts = [f"no strong rule speaks for “{fact}”"]
-    parts += [each.text for each in sorted(kinds, key=lambda each: each.speaks_for is not is_likely)][:1]
     ranks = _embedding_ranks(predictor.links, link)
     if ranks is not None:
-        rank, of = min(ranks)
-        parts.append(f"by embedding alone it is {ordinal(rank)} of {of:,}")
+        (rank, of), end = min(zip(ranks, (link.object, link.subject), strict=True))
+        parts.append(f"the embedding ranks {named(vocabulary, end)} {ordinal(rank)} of {of:,}")
+    parts += [each.text for each in sorted(kinds, key=lambda each: each.speaks_for is not is_likely)][:1]
     return "; ".join(parts)
 
 
@@ -165,7 +165,7 @@ def _rules(links: LinkProbability, vocabulary: Vocabulary, link: IdLink) -> list
     for each in fired:
         key = tuple(direction % count for direction in each.path), each.through, each.constant, each.of_object
         if key not in told:
-            through = tuple(vocabulary.label(entity) for entity in each.through)
+            through = tuple(named(vocabulary, entity) for entity in each.through)
             told[key] = each, RuleReason(_path(vocabulary, link, each), each.hits, each.pairs, through)
     return list(told.values())
 
@@ -174,18 +174,18 @@ def _path(vocabulary: Vocabulary, link: IdLink, fired: Fired) -> str:
     share = words.percent(fired.hits / max(1, fired.pairs))
     asked = said(vocabulary, link.relation)
     cases = f"then “{asked}” holds in {share} of 100 cases ({fired.hits:,} of {fired.pairs:,})"
-    subject, object_ = vocabulary.label(link.subject), vocabulary.label(link.object)
+    subject, object_ = named(vocabulary, link.subject), named(vocabulary, link.object)
     if fired.constant is not None:
         # "F1 country Kenya: so 93 of 100 such have language Swahili"
         end, other = (object_, subject) if fired.of_object else (subject, object_)
-        held = _step(vocabulary, end, fired.path[0], vocabulary.label(fired.constant))
+        held = _step(vocabulary, end, fired.path[0], named(vocabulary, fired.constant))
         own = f"{other} {asked}" if fired.of_object else f"{asked} {other}"
         return f"{held}: {share} of 100 like it have “{own}” ({fired.hits:,} of {fired.pairs:,})"
     if len(fired.path) == 1:
         return f"{_step(vocabulary, subject, fired.path[0], object_)}: {cases}"
     first, second = fired.path
     count = len(vocabulary.relations)
-    names = [vocabulary.label(entity) for entity in fired.through]
+    names = [named(vocabulary, entity) for entity in fired.through]
     start = _step(vocabulary, subject, first, _listed(names), is_one=len(names) == 1)
     relation = said(vocabulary, second % count)
     if second >= count:
@@ -222,10 +222,10 @@ def _kinds(links: LinkProbability, vocabulary: Vocabulary, link: IdLink) -> Iter
     found = []
     for entity, direction in ((link.subject, relation), (link.object, relation + kinds.relation_count)):
         fit = kind_fit(kinds, links.traits, entity, direction)
-        name, is_object = vocabulary.label(entity), direction != relation
+        name, is_object = named(vocabulary, entity), direction != relation
         if fit.typical:
             such = _sharing(vocabulary, relation, is_object)
-            text = f"{name} has {fit.shared} of the {fit.typical} traits of most {such}"
+            text = f"{name} {_shares(fit.shared, fit.typical)} that most {such} have"
             found.append(KindReason(text, 2 * fit.shared >= fit.typical))
         for trait, speaks_for in ((fit.best, True), (fit.worst, False)):
             if trait is not None:
@@ -234,6 +234,19 @@ def _kinds(links: LinkProbability, vocabulary: Vocabulary, link: IdLink) -> Iter
     if link.subject == link.object and not links.knowledge.has_loops[relation]:
         found.append(KindReason(f"no entity has “{said(vocabulary, relation)}” to itself", False))
     yield from sorted(found, key=lambda each: not each.speaks_for)
+
+
+def _shares(shared: int, typical: int) -> str:
+    """How many traits are shared, in words.
+
+    >>> [_shares(*counts) for counts in ((2, 3), (3, 3), (2, 2), (0, 3), (0, 1))]
+    ['has 2 of the 3 traits', 'has all 3 traits', 'has both traits', 'has none of the 3 traits', 'lacks the trait']
+    """
+    if typical == 1:
+        return "has the trait" if shared else "lacks the trait"
+    if shared == typical:
+        return "has both traits" if typical == 2 else f"has all {typical} traits"
+    return f"has {shared or 'none'} of the {typical} traits"
 
 
 def _counted(vocabulary: Vocabulary, count: int, trait: TraitCount, name: str, relation: int, is_object: bool) -> str:
@@ -251,7 +264,7 @@ def _counted(vocabulary: Vocabulary, count: int, trait: TraitCount, name: str, r
 
 def _sharing(vocabulary: Vocabulary, relation: int, is_object: bool, end: int | None = None) -> str:
     """Who has such a link, to or from this entity if one is given."""
-    name, other = said(vocabulary, relation), "" if end is None else vocabulary.label(end)
+    name, other = said(vocabulary, relation), "" if end is None else named(vocabulary, end)
     return f"objects of “{f'{other} {name}'.strip()}”" if is_object else f"entities with “{f'{name} {other}'.strip()}”"
 
 
@@ -269,7 +282,7 @@ def _places(links: LinkProbability, vocabulary: Vocabulary, link: IdLink) -> Ite
     with torch.inference_mode():  # as where questions are answered: rows are remembered from one to the other
         rows = links.to_all(torch.from_numpy(heads), torch.from_numpy(directions)).exp().numpy()
     ranks = _embedding_ranks(links, link)
-    fact = [vocabulary.label(subject), said(vocabulary, relation), vocabulary.label(object_)]
+    fact = [named(vocabulary, subject), said(vocabulary, relation), named(vocabulary, object_)]
     for number, (entity, head, direction) in enumerate(
         zip((object_, subject), heads.tolist(), directions.tolist(), strict=True)
     ):
@@ -278,12 +291,12 @@ def _places(links: LinkProbability, vocabulary: Vocabulary, link: IdLink) -> Ite
         row[stored] = -1.0
         row[entity] = -1.0
         likeliest = np.argsort(-row, kind="stable")[:RIVALS].tolist()
-        rivals = [Rival(vocabulary.label(other), float(row[other]), False) for other in likeliest if row[other] >= 0]
-        rivals += [Rival(vocabulary.label(other), 1.0, True) for other in stored[:NAMED].tolist()]
+        rivals = [Rival(named(vocabulary, other), float(row[other]), False) for other in likeliest if row[other] >= 0]
+        rivals += [Rival(named(vocabulary, other), 1.0, True) for other in stored[:NAMED].tolist()]
         pattern = " ".join([*fact[:2], "…"] if number == 0 else ["…", *fact[1:]])
         yield Place(
             pattern,
-            vocabulary.label(entity),
+            named(vocabulary, entity),
             1 + int((row > chance * (1 + 1e-6)).sum()),
             len(row) - len(stored),
             len(stored),
@@ -317,6 +330,11 @@ def _embedding_ranks(links: LinkProbability, link: IdLink) -> list[tuple[int, in
 # Words
 
 
+def named(vocabulary: Vocabulary, entity: int) -> str:
+    """An entity as it stands in a sentence: its label, or the last part of its name."""
+    return words.short(vocabulary.label(entity))
+
+
 def said(vocabulary: Vocabulary, relation: int) -> str:
     """A relation as it stands in a sentence."""
     return words.short(vocabulary.relations[relation]).replace("_", " ")
@@ -336,5 +354,5 @@ def ordinal(number: int) -> str:
 
 def stated(vocabulary: Vocabulary, link: IdLink) -> str:
     """A link in labels."""
-    subject, object_ = (vocabulary.label(end) if end >= 0 else "?" for end in (link.subject, link.object))
+    subject, object_ = (named(vocabulary, end) if end >= 0 else "?" for end in (link.subject, link.object))
     return f"{subject} {said(vocabulary, link.relation)} {object_}"

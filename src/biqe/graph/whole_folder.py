@@ -163,6 +163,15 @@ def is_of_kind(folder: str | Path, kind: str) -> bool:
     return isinstance(manifest, dict) and manifest.get("kind") == kind
 
 
+def elsewhere(folder: Path) -> str | None:
+    """Where a folder of this name is kept by default, if it is there."""
+    if folder.is_absolute():
+        return None
+    files = Path("runs") / folder / "run.json", Path("kg") / folder / MANIFEST
+    found = [str(file.parent) for file in files if file.is_file()]
+    return f"did you mean {' or '.join(found)}?" if found else None
+
+
 def read_manifest(
     folder: Path, *, kind: str, version: int, what: str, make: str, other: str, damaged: str
 ) -> dict[str, Any]:
@@ -176,7 +185,7 @@ def read_manifest(
         manifest = json.loads(read_regular(path, MAX_MANIFEST_BYTES))
     except (FileNotFoundError, NotADirectoryError) as error:
         if not os.path.lexists(folder):
-            raise UnreadableFile(f"{what} {folder} does not exist", hint=make) from error
+            raise UnreadableFile(f"{what} {folder} does not exist", hint=elsewhere(folder) or make) from error
         raise UnreadableFile(f"{folder} is not a {what} of biqe: it has no {MANIFEST}", hint=other) from error
     except OSError as error:
         raise cannot_be_read(path, error) from error

@@ -170,8 +170,8 @@ class KnowledgeBase:
         folder = self.model_folder if model is None else self._folder(model)
         if folder is None:
             raise InvalidOption(
-                f"{self.name} is a graph without a model, so nothing can be predicted; mode must be known",
-                hint=f"train one with: biqe train {self.name} --out RUN, then ask RUN",
+                f"{self.name} is a graph without a model, so nothing can be predicted",
+                hint=f"train one: biqe train {self.name}; what the graph holds, mode 'known' tells",
             )
         with self._loading:
             self._check_open()

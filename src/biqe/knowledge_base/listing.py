@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.answer.result import ResultRows, ResultTable, TextRow, TextTable, View, data_frame
+from biqe.answer.result import ResultRows, ResultTable, TextRow, TextTable, View, data_frame, is_blank
 from biqe.errors import InvalidOption
 from biqe.graph import search
 from biqe.graph.knowledge_graph import Graph, counted
@@ -214,7 +214,7 @@ def schema(name: str, graph: Graph, prefixes: Mapping[str, str]) -> Schema:
             len(entities),
             {vocabulary.entities[kind]: count for kind, count in pairs},
             vocabulary.entities[example],
-            label or f"{len(entities):,}, such as {_label(vocabulary, example)}",
+            label or _counted_with(len(entities), vocabulary, example),
         )
 
     sizes = np.diff(index.relation_offsets)
@@ -225,6 +225,13 @@ def schema(name: str, graph: Graph, prefixes: Mapping[str, str]) -> Schema:
         query = in_query(vocabulary.relations, relation, prefixes)
         rows.append(RelationEnds(vocabulary.relations[relation], query, int(sizes[relation]), *ends))
     return Schema(name, rows)
+
+
+def _counted_with(count: int, vocabulary: Vocabulary, example: int) -> str:
+    """How many entities, with an example unless that has no name."""
+    if is_blank(vocabulary.entities[example]):
+        return f"{count:,} without a name"
+    return f"{count:,}, such as {_label(vocabulary, example)}"
 
 
 def _plainness(label: str) -> tuple[bool, int]:

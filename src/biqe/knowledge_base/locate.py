@@ -21,7 +21,7 @@ from typing import Any
 from biqe.errors import InvalidOption, UnknownName, UnreadableFile, VocabularyMismatch
 from biqe.graph import folder as graph_folder
 from biqe.graph.vocabulary import Vocabulary, first_part
-from biqe.graph.whole_folder import read_json
+from biqe.graph.whole_folder import elsewhere, read_json
 from biqe.knowledge_base.model_selection import Selection, read_selection
 
 EMBEDDED = ("atlas",)
@@ -91,7 +91,7 @@ def _resolve(folder: Path, graph: str | os.PathLike[str] | None) -> tuple[Path, 
     if not folder.exists():
         raise UnknownName(
             f"{str(folder)!r} is neither a folder nor an embedded graph ({', '.join(EMBEDDED)})",
-            hint="open a run folder, a model folder, a graph folder, or: atlas",
+            hint=elsewhere(folder) or "open a run folder, a model folder, a graph folder, or: atlas",
         )
     if (folder / "run.json").is_file():
         return Path(graph) if graph is not None else graph_of_run(folder), folder / "model"

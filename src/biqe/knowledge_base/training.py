@@ -69,8 +69,8 @@ def train(
                 raise
             display.say("stopped before probabilities were calibrated")
         else:
-            said = f"{result.reason} after {counted(result.place.step, 'step')}"
-            display.say(f"{folder}: {said}; open it again with biqe.open({str(folder)!r})")
+            said = f"{folder}: {result.reason} after {counted(result.place.step, 'step')}"
+            display.say(said if out is not None else f"{said}; open it again with biqe.open({str(folder)!r})")
             if result.weighed is not None:
                 display.say(result.weighed.sentence())
     return open(folder)

@@ -96,6 +96,12 @@ class Kinds:
         _fit(traits.offsets, traits.traits, traits.about, direction, others, own, _logit(base), found)
         return found
 
+    def typical(self, direction: int) -> NDArray[np.bool_]:
+        """(2R + m,) traits that at least half of the entities with links in ``direction`` have, without those that are
+        about such links."""
+        about = np.concatenate([np.arange(2 * self.relation_count), self.links // max(1, self.entity_count)])
+        return (2 * self.together[:, direction] >= max(1, self.sizes[direction])) & (about != direction)
+
     def rules_out(self, traits: Traits, entity: int, direction: int) -> bool:
         """Whether an entity without links in ``direction`` has a trait that many share, none of whom has such links."""
         every = traits.traits[traits.offsets[entity] : traits.offsets[entity + 1]]

@@ -8,6 +8,7 @@ from itertools import chain, islice
 import numpy as np
 from numpy.typing import NDArray
 
+from biqe.answer.result import ShownNames
 from biqe.answer.terms import TermTable
 from biqe.graph.index import Index
 from biqe.graph.knowledge_graph import Graph
@@ -16,7 +17,7 @@ from biqe.query.bind import find_entity
 from biqe.query.scan import abbreviated, in_query
 from biqe.serve import schemas as out
 from biqe.serve.example_questions import Questions
-from biqe.serve.views import entity_value
+from biqe.serve.views import entity_value, prefixed
 
 MOST_VALUES = 200
 """Texts, numbers and dates that are looked up."""
@@ -33,6 +34,11 @@ def card(
     vocabulary = graph.vocabulary
     entity = find_entity(name, vocabulary)
     ask = Questions(graph, prefixes)
+    names = ShownNames(vocabulary, prefixes)
+
+    def shown(other: int) -> out.Value:
+        return prefixed(entity_value(other, vocabulary), names)
+
     frequency = np.bincount(graph.triples[:, 1], minlength=graph.relation_count)
     sides = sorted(_sides(graph.index, entity), key=lambda side: (side[1], frequency[side[0]], side[0]))
     groups = [
@@ -42,7 +48,7 @@ def card(
             term=in_query(vocabulary.relations, number, prefixes),
             inverse=is_inverse,
             count=len(others),
-            values=[entity_value(other, vocabulary) for other in others[: limit or LISTED].tolist()],
+            values=[shown(other) for other in others[: limit or LISTED].tolist()],
         )
         for number, is_inverse, others in sides
         if relation is None or vocabulary.relations[number] == relation
@@ -53,10 +59,10 @@ def card(
     whom = (
         ask.whom(entity, number) for number, is_inverse, _ in sides if not is_inverse and number != ask.type_relation
     )
-    value = entity_value(entity, vocabulary)
+    value = shown(entity)
     return out.EntityOut(
         value=value.model_copy(update={"term": value.term and in_query(vocabulary.entities, entity, prefixes)}),
-        classes=[entity_value(each, vocabulary) for each in ask.classes(entity)],
+        classes=[shown(each) for each in ask.classes(entity)],
         count=sum(len(others) for *_, others in sides),
         facts=groups,
         questions=[] if relation is not None else list(islice(chain(islice(who, QUESTIONS // 2), whom), QUESTIONS)),

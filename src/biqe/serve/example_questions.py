@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from biqe.answer.result import is_blank
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import local_name
+from biqe.graph.words import short
 from biqe.query.bind import RDF_TYPE, relation_called
 from biqe.query.scan import in_query
 from biqe.serve import schemas as out
@@ -67,7 +69,8 @@ def _by_direction(graph: Graph, without: int | None, side: int) -> dict[int, lis
     triples = graph.triples[:: max(1, len(graph.triples) // 20_000)]
     direction = triples[:, 1] + graph.relation_count * (side == 2)
     pairs = Counter(zip(direction.tolist(), triples[:, side].tolist(), strict=True))
-    fitting = [pair for pair in pairs if without is None or pair[0] % graph.relation_count != without] or list(pairs)
+    named = [pair for pair in pairs if not is_blank(graph.vocabulary.entities[pair[1]])]
+    fitting = [pair for pair in named if without is None or pair[0] % graph.relation_count != without] or named
     middle = sorted((pair for pair in fitting if pairs[pair] <= 50), key=lambda pair: -pairs[pair])[:200] or fitting
     found: dict[int, list[_Link]] = {}
     for pair in middle:
@@ -105,14 +108,15 @@ class Questions:
         kind = self._kind(self._ends(relation, entity)[0])
         title, link = self._relation(relation)
         query = f"SELECT ?{kind or 'x'} WHERE {{ ?{kind or 'x'} {link} {self._name(entity)} }}"
-        return out.Example(title=f"{_which(kind)} {title} {self._label(entity)}?", query=query)
+        return out.Example(title=f"{_which(kind)} {title} {self._label(entity)}{'?' * bool(kind)}", query=query)
 
     def whom(self, entity: int, relation: int) -> out.Example:
         """What does a relation lead to from an entity?"""
         kind = self._kind(self._ends(relation)[1])
         title, link = self._relation(relation)
         query = f"SELECT ?{kind or 'x'} WHERE {{ {self._name(entity)} {link} ?{kind or 'x'} }}"
-        return out.Example(title=f"{self._label(entity)} {title} {_which(kind).lower()}?", query=query)
+        shown = f"{self._label(entity)} {title} {_which(kind).lower()}{'?' * bool(kind)}"
+        return out.Example(title=shown, query=query)
 
     def who_and_what(self, relation: int, entity: int, other: int) -> out.Example:
         """Who has this link, and what does another relation lead to from there?"""
@@ -123,7 +127,8 @@ class Questions:
         x, y = subject or "x", object_ or "y"
         (title, link), (more, further) = self._relation(relation), self._relation(other)
         query = f"SELECT ?{x} ?{y} WHERE {{\n  ?{x} {link} {self._name(entity)} .\n  ?{x} {further} ?{y}\n}}"
-        shown = f"{_which(subject)} {title} {self._label(entity)}, and {more} {_which(object_).lower()}?"
+        ahead = f"{_which(subject)} {title} {self._label(entity)}"
+        shown = f"{ahead}, and {more} {_which(object_).lower()}?" if subject and object_ else f"{ahead}, {more} …"
         return out.Example(title=shown, query=query)
 
     def _ends(self, relation: int, entity: int | None = None) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -153,11 +158,11 @@ class Questions:
         return in_query(self.graph.vocabulary.entities, entity, self.prefixes)
 
     def _label(self, entity: int) -> str:
-        return self.graph.vocabulary.label(entity)
+        return short(self.graph.vocabulary.label(entity))
 
 
 def _which(kind: str | None) -> str:
-    return "Who or what" if kind is None else f"Which {re.sub(r'_[12]$', '', kind).replace('_', ' ')}"
+    return "…" if kind is None else f"Which {re.sub(r'_[12]$', '', kind).replace('_', ' ')}"
 
 
 def _likely(pairs: list[_Link], links: LinkProbability) -> list[tuple[_Link, int | None]]:

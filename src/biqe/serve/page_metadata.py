@@ -183,7 +183,7 @@ def parsed(
     except BiqeError as error:  # an unknown name; the query can be drawn all the same
         problems.append(_problem(error))
     targets = [str(name) for name in question.targets]
-    return out.ParseOut(graph=_drawing(question), targets=targets, errors=problems, known_only=False)
+    return out.ParseOut(graph=_drawing(question, vocabulary), targets=targets, errors=problems, known_only=False)
 
 
 def is_sparql(text: str, prefixes: Mapping[str, str] | None, vocabulary: Vocabulary) -> bool:
@@ -225,7 +225,7 @@ def _problem(error: BiqeError) -> out.Problem:
     return out.Problem(message=over_http(message) or "", hint=over_http(error.hint), line=line, column=column)
 
 
-def _drawing(question: Question) -> out.Drawing:
+def _drawing(question: Question, vocabulary: Vocabulary) -> out.Drawing:
     nodes: dict[str, out.GraphNode] = {}
     edges: list[out.GraphEdge] = []
     for number, branch in enumerate(question.branches):
@@ -236,7 +236,7 @@ def _drawing(question: Question) -> out.Drawing:
             for term in (pattern.subject, pattern.object):
                 is_target = term in question.targets
                 kind = "target" if is_target else "hidden" if isinstance(term, Variable) else "entity"
-                label = local_name(term.name) if isinstance(term, Entity) else str(term)
+                label = _shown(term.name, vocabulary) if isinstance(term, Entity) else str(term)
                 key = str(term) if is_target else f"{term}{mark}"
                 named = written(term.name) if isinstance(term, Entity) else label
                 name = term.name if isinstance(term, Entity) else None
@@ -247,3 +247,9 @@ def _drawing(question: Question) -> out.Drawing:
             label = str(relation) if isinstance(relation, Variable) else local_name(relation)
             edges.append(out.GraphEdge(source=ends[0], target=ends[1], label=label))
     return out.Drawing(nodes=list(nodes.values()), edges=edges)
+
+
+def _shown(name: str, vocabulary: Vocabulary) -> str:
+    """The label of an entity, or the last part of a name."""
+    entity = vocabulary.entities.find(name)
+    return (entity is not None and vocabulary.labels.get(entity)) or local_name(name)

@@ -37,7 +37,7 @@ def answer(
         shown = [
             _row(
                 row,
-                [_shown(entity_value(id_, vocabulary), found.names) for id_ in row.ids],
+                [prefixed(entity_value(id_, vocabulary), found.names) for id_ in row.ids],
                 _links(found, row, row.missing, row.evidence.missing) if row.status == PREDICTED else [],
                 _links(found, row, row.held, row.evidence.held) if facts else [],
             )
@@ -51,7 +51,7 @@ def answer(
         shown = [
             _row(
                 row,
-                [_shown(term_value(term, vocabulary), names) for term in row.terms.values()],
+                [prefixed(term_value(term, vocabulary), names) for term in row.terms.values()],
                 [
                     out.LinkOut(
                         subject=link.subject,
@@ -83,7 +83,7 @@ def answer(
     )
 
 
-def _shown(value: out.Value, names: ShownNames) -> out.Value:
+def prefixed(value: out.Value, names: ShownNames) -> out.Value:
     """With a prefixed name for a label, where an IRI has no other."""
     is_bare = value.name is not None or value.iri is not None
     return value.model_copy(update={"label": names.prefixed(value.label)}) if is_bare else value

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from biqe.answer.result import is_blank
 from biqe.exact.answers import checkpoint
 from biqe.links.probability import LinkProbability
 from biqe.query.scan import in_query
@@ -39,13 +40,14 @@ def found_again(
     asked = hidden[np.random.default_rng(seed).permutation(len(hidden))[:ASKED]].astype(np.int64)
     heads = np.concatenate([asked[:, 0], asked[:, 2]])
     directions = np.concatenate([asked[:, 1], asked[:, 1] + relations])
-    keys = np.unique(np.stack([directions, heads], 1), axis=0)
+    names = links.graph.vocabulary.entities
+    keys = [key for key in np.unique(np.stack([directions, heads], 1), axis=0).tolist() if not is_blank(names[key[1]])]
     tails: dict[tuple[int, int], set[int]] = {}
     for subject, relation, object_ in hidden.tolist():
         tails.setdefault((relation, subject), set()).add(object_)
         tails.setdefault((relation + relations, object_), set()).add(subject)
     judged: list[tuple[float, int, FoundAgain]] = []
-    for direction, head in keys.tolist():
+    for direction, head in keys:
         checkpoint()
         with torch.inference_mode():
             row = links.to_all(torch.tensor([head]), torch.tensor([direction]))[0].numpy().copy()

@@ -4,7 +4,9 @@
 2. An entity that never had such a link has a ceiling: no such link of it is more probable than its kind allows
    (links/probability.py). Entities with links are asked first; of the others, those whose ceiling lies above the worst
    link that is still wanted.
-3. Of all pairs of a relation, the sum of the voices picks MOST_JUDGED, and these get their probability.
+3. Some links are not suggested: those of blank nodes, which nobody could review, and of entities that have neither
+   such a link nor any trait of those that do (a class as the subject of ``type``).
+4. Of all pairs of a relation, the sum of the three scores picks MOST_JUDGED, and these get their probability.
 
 On a graph with fewer pairs than that every missing link is judged, and what is found is exact.
 """
@@ -95,6 +97,9 @@ def of_entity(links: LinkProbability, entity: int, relations: Sequence[int], bes
             continue
         asked = links.asked(np.full(len(directions), entity), directions)
         order = _without_stored(links, asked)
+        for row, direction in enumerate(directions.tolist()):
+            tails = fitting(links, (direction + links.graph.relation_count) % (2 * links.graph.relation_count))
+            order[row, torch.from_numpy(~tails)] = -torch.inf
         kept = torch.topk(order, min(order.shape[1], JUDGED_EACH * best(relation).count, MOST_JUDGED), 1)
         rows, places = (part.numpy() for part in torch.nonzero(kept.values > -torch.inf, as_tuple=True))
         _judge(links, asked, rows, kept.indices.numpy()[rows, places], best(relation))
@@ -154,19 +159,54 @@ _FAINT = math.log(1e-3)
 
 def ceilings(links: LinkProbability, direction: int, entity: int | None = None) -> NDArray[np.float64]:
     """(E,) log-probability that no missing link of each entity in ``direction`` exceeds: 0 for those with such
-    links. (1,) for one entity alone."""
-    knowledge, count, traits = links.knowledge, links.graph.relation_count, links.traits
+    links; minus infinity for those that are not suggested. (1,) for one entity alone."""
+    knowledge, count = links.knowledge, links.graph.relation_count
     entities = np.arange(links.entity_count) if entity is None else np.array([entity])
     relation, known = direction % count, knowledge.kinds.relation_count
     if relation >= known:  # newer than all that was learnt
         return np.full(len(entities), -math.inf)
-    if entity is not None:
-        own = slice(*traits.offsets[entity : entity + 2])
-        traits = Traits(np.array([0, own.stop - own.start]), traits.traits[own], traits.about[own])
+    traits = _traits(links, entity)
     least = knowledge.kinds.fit(traits, relation + known * (direction >= count))[:, LEAST].astype(np.float64)
     most = knowledge.straightened(least + math.log(knowledge.kind_doubt))
     has_links = links.walks.counts(entities, np.full(len(entities), direction)) > 0
-    return np.where(has_links, 0.0, -np.logaddexp(0.0, -most))
+    return np.where(fitting(links, direction, entity), np.where(has_links, 0.0, -np.logaddexp(0.0, -most)), -math.inf)
+
+
+def fitting(links: LinkProbability, direction: int, entity: int | None = None) -> NDArray[np.bool_]:
+    """(E,) whether an entity may be suggested as the head of ``direction``: it has a name, and such links or a trait of
+    those that have. (1,) for one entity alone."""
+    kinds, count = links.knowledge.kinds, links.graph.relation_count
+    relation, known = direction % count, kinds.relation_count
+    entities = np.arange(links.entity_count) if entity is None else np.array([entity])
+    named = ~_is_blank(links)[entities]
+    if relation >= known:
+        return named
+    typical = kinds.typical(relation + known * (direction >= count))
+    if not typical.any():
+        return named
+    traits = _traits(links, entity)
+    shared = np.concatenate([[0], np.cumsum(typical[traits.traits])])[traits.offsets]
+    has_links = links.walks.counts(entities, np.full(len(entities), direction)) > 0
+    return named & (has_links | (np.diff(shared) > 0))
+
+
+def _is_blank(links: LinkProbability) -> NDArray[np.bool_]:
+    """(E,) which entities are blank nodes: nobody could find them again."""
+    names = links.graph.vocabulary.entities
+    first = np.minimum(names.offsets[:-1], max(0, len(names.blob) - 2))
+    is_long = np.diff(names.offsets) >= 2
+    return (
+        is_long & (names.blob[first] == ord("_")) & (names.blob[np.minimum(first + 1, len(names.blob) - 1)] == ord(":"))
+    )
+
+
+def _traits(links: LinkProbability, entity: int | None) -> Traits:
+    """Traits of all entities, or of one."""
+    traits = links.traits
+    if entity is None:
+        return traits
+    own = slice(*traits.offsets[entity : entity + 2])
+    return Traits(np.array([0, own.stop - own.start]), traits.traits[own], traits.about[own])
 
 
 def _rows_at_once(links: LinkProbability) -> int:
@@ -174,7 +214,7 @@ def _rows_at_once(links: LinkProbability) -> int:
 
 
 def _without_stored(links: LinkProbability, asked: Asked) -> torch.Tensor:
-    """The sum of the voices, minus infinity for stored links and for those of an entity to itself."""
+    """The sum of the three scores, minus infinity for stored links and for those of an entity to itself."""
     order = asked.order
     rows, tails = links.walks.of_heads(asked.heads, asked.directions)
     order[torch.from_numpy(rows), torch.from_numpy(tails)] = -torch.inf

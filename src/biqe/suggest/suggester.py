@@ -60,13 +60,13 @@ class Suggestion:
     @property
     def labels(self) -> tuple[str, str, str]:
         """Subject, relation and object as people read them."""
-        from biqe.explain.reasons import said
+        from biqe.explain.reasons import named, said
 
         vocabulary = self._suggester.vocabulary
         return (
-            vocabulary.label(self.ids.subject),
+            named(vocabulary, self.ids.subject),
             said(vocabulary, self.ids.relation),
-            vocabulary.label(self.ids.object),
+            named(vocabulary, self.ids.object),
         )
 
     @property

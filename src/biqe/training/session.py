@@ -446,8 +446,8 @@ def _train_links(
     if folder.exists():  # a kill while the folder was being made; nothing was trained in it
         shutil.rmtree(folder)
     note(
-        f"{config.links_minutes:g} of the {config.minutes:g} minutes first train a link predictor, which the model "
-        "begins with"
+        f"the first {config.links_minutes:g} of {config.minutes:g} minutes train the link predictor, the rest the "
+        "encoder of whole queries"
     )
     rank = run.record["model_config"]["rank"]
     own = links_first.settings(config, prepared.splits, rank, torch.get_num_threads())
