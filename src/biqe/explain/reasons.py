@@ -176,7 +176,7 @@ def _path(vocabulary: Vocabulary, link: IdLink, fired: Fired) -> str:
     cases = f"then “{asked}” holds in {share} of 100 cases ({fired.hits:,} of {fired.pairs:,})"
     subject, object_ = vocabulary.label(link.subject), vocabulary.label(link.object)
     if fired.constant is not None:
-        # F1 country Kenya: 93 of 100 like it have “language Swahili”. Swahili spoken in Kenya: “F1 language” holds for ...
+        # "F1 country Kenya: 93 of 100 like it have “language Swahili”"
         end = object_ if fired.of_object else subject
         held = _step(vocabulary, end, fired.path[0], vocabulary.label(fired.constant))
         like_it, record = f"{share} of 100 like it", f"({fired.hits:,} of {fired.pairs:,})"

@@ -137,8 +137,8 @@ class Knowledge:
     link_rules: LinkRules
     """Rules with constants."""
     figures: NDArray[np.float32] | None = None
-    """(R, 3) what kind of relation each is, features of its links. Kept as they were when the weights were fitted: where
-    all relations are alike, weights know nothing of a graph that has grown. None in files of former versions."""
+    """(R, 3) what kind of relation each is, features of its links. Kept as they were when the weights were fitted:
+    where all relations are alike, weights know nothing of a graph that has grown. None in files of former versions."""
 
     def straightened(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
         """Logits by the curve; none changes its place in their order."""
