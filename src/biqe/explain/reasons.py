@@ -176,11 +176,13 @@ def _path(vocabulary: Vocabulary, link: IdLink, fired: Fired) -> str:
     cases = f"then “{asked}” holds in {share} of 100 cases ({fired.hits:,} of {fired.pairs:,})"
     subject, object_ = named(vocabulary, link.subject), named(vocabulary, link.object)
     if fired.constant is not None:
-        # "F1 country Kenya: so 93 of 100 such have language Swahili"
-        end, other = (object_, subject) if fired.of_object else (subject, object_)
+        # "F1 country Kenya: 93 of 100 like it have “language Swahili”"
+        end = object_ if fired.of_object else subject
         held = _step(vocabulary, end, fired.path[0], named(vocabulary, fired.constant))
-        own = f"{other} {asked}" if fired.of_object else f"{asked} {other}"
-        return f"{held}: {share} of 100 like it have “{own}” ({fired.hits:,} of {fired.pairs:,})"
+        like_it, record = f"{share} of 100 like it", f"({fired.hits:,} of {fired.pairs:,})"
+        if fired.of_object:
+            return f"{held}: “{subject} {asked}” holds for {like_it} {record}"
+        return f"{held}: {like_it} have “{asked} {object_}” {record}"
     if len(fired.path) == 1:
         return f"{_step(vocabulary, subject, fired.path[0], object_)}: {cases}"
     first, second = fired.path

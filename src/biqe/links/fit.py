@@ -27,7 +27,7 @@ from biqe.links.complex import ComplEx
 from biqe.links.kinds import Kinds
 from biqe.links.knowledge import COMPLEX_FEATURES, Ids, Knowledge, Record, Weigher, straighten
 from biqe.links.link_rules import mine_link_rules
-from biqe.links.probability import ROWS_BYTES, LinkProbability, bounded_by_kinds
+from biqe.links.probability import ROWS_BYTES, LinkProbability, bounded_by_kinds, relation_figures
 from biqe.links.rules import Walks, mine
 from biqe.links.softmax import with_all
 
@@ -44,8 +44,10 @@ KIND_DOUBTS = (1.0, 3.0, 10.0, 30.0, 100.0)
 CURVE_BINS, CURVE_LINKS, CURVE_CAUTION, CURVE_BEGINS = 16, 100, 20.0, -8.0
 """Bins of the curve that straightens probabilities; the listed links that one needs; links that are added to each as if
 it was right already; and the logit below which nothing is changed."""
-MOST_FURTHER = 2.0
-"""Further missing facts that a held-out one stands for, at most: what few facts say of many is mostly chance."""
+MOST_FURTHER, FEWEST_FOR_FURTHER, CONFIDENT = 2.0, 50, 6.0
+"""Further missing facts that a held-out one stands for, at most; held-out facts from which on they do: what few facts
+say of many is mostly chance; and the logit above which what an answer stands for counts no more. Without the last the
+loss would have no bound."""
 BINS = 10
 """Of the check of probabilities."""
 COVERAGES = (50, 60, 70, 80, 85, 90, 95, 98, 99)
@@ -84,6 +86,7 @@ def fit(
         np.zeros((0, 2), np.float32),
         Record(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, calibrated=False),
         mine_link_rules(graph, seed=seed),
+        relation_figures(graph),
     )
     facts = np.asarray(held_out, np.int64).reshape(-1, 3)
     facts = facts[np.random.default_rng(seed).permutation(len(facts))[:FIT_FACTS]]
@@ -92,7 +95,9 @@ def fit(
     links = LinkProbability(knowledge, predictor, graph, certain=False)
     every_fact = np.asarray(held_out, np.int64).reshape(-1, 3)
     began = time.process_time()
-    stand_for = 1.0 + min(MOST_FURTHER, further / len(every_fact))
+    stand_for = 1.0
+    if len(every_fact) >= FEWEST_FOR_FURTHER:
+        stand_for += min(MOST_FURTHER, further / len(every_fact))
     _examples(links, facts[:FIT_TRIED], every_fact, stand_for, seed)
     each = (time.process_time() - began) / min(FIT_TRIED, len(facts))
     facts = facts[: int(max(FIT_FEWEST, fit_seconds / max(each, 1e-6)))]
@@ -265,7 +270,8 @@ def _trained(examples: _Examples, members: Ids, relation_count: int, hidden: boo
                 group["lr"] = 0.02 * (1 - step / steps) + 1e-4
             some = torch.randint(len(members), (size,))
             logits = weigher(features[some], relations[some])
-            each = F.binary_cross_entropy_with_logits(logits, right[some], reduction="none")
+            each = F.softplus(logits) - right[some].clamp(max=1.0) * logits
+            each = each - (right[some] - 1.0).clamp(min=0.0) * logits.clamp(max=CONFIDENT)
             loss = (each * weights[some]).sum() * (len(members) / size)
             penalty = 3.0 * (weigher.relation_weights.square().sum() + 0.1 * weigher.relation_bias.square().sum())
             loss = (loss + penalty) / positives + 1e-4 * weigher.linear.weight.square().sum()
@@ -337,7 +343,9 @@ def _listed(examples: _Examples, judged: NDArray[np.float64]) -> Ids:
 
 def _loss(examples: _Examples, logits: NDArray[np.float64], members: Ids | slice = slice(None)) -> float:
     """Logarithmic loss of some of the examples."""
-    each = (np.logaddexp(0.0, logits) - examples.right * logits) * examples.weights
+    right = examples.right
+    each = np.logaddexp(0.0, logits) - np.minimum(right, 1.0) * logits
+    each = (each - np.maximum(right - 1.0, 0.0) * np.minimum(logits, CONFIDENT)) * examples.weights
     return float(each[members].sum())
 
 

@@ -136,6 +136,9 @@ class Knowledge:
     record: Record
     link_rules: LinkRules
     """Rules with constants."""
+    figures: NDArray[np.float32] | None = None
+    """(R, 3) what kind of relation each is, features of its links. Kept as they were when the weights were fitted:
+    where all relations are alike, weights know nothing of a graph that has grown. None in files of former versions."""
 
     def straightened(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
         """Logits by the curve; none changes its place in their order."""
@@ -161,6 +164,8 @@ def save(knowledge: Knowledge, folder: str | os.PathLike[str]) -> None:
     arrays |= {f"link_rules.{name}": getattr(knowledge.link_rules, name) for name in LINK_RULES}
     arrays |= {f"kinds.{name}": getattr(knowledge.kinds, name) for name in ("links", "sizes", "together")}
     arrays |= {name: getattr(knowledge, name) for name in ("pairs", "normalisers", "usual", "has_loops", "curve")}
+    if knowledge.figures is not None:
+        arrays["figures"] = knowledge.figures
     for which in ("weigher", "plain_weigher"):
         arrays |= {f"{which}.{name}": value.numpy() for name, value in getattr(knowledge, which).state_dict().items()}
     head = {
@@ -222,6 +227,7 @@ def load(folder: str | os.PathLike[str]) -> Knowledge | None:
             LinkRules(R, E, *(arrays[f"link_rules.{name}"] for name in LINK_RULES))
             if "link_rules.hits" in arrays
             else LinkRules.none(R, E),
+            arrays.get("figures"),
         )
         _check(knowledge, path)
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
@@ -253,6 +259,7 @@ def _check(knowledge: Knowledge, path: Path) -> None:
         and knowledge.curve.shape[1] == 2
         and bool(np.isfinite(knowledge.curve).all() and (np.diff(knowledge.curve, axis=0) > 0).all()),
         0.0 < knowledge.kind_doubt < float("inf"),
+        knowledge.figures is None or (knowledge.figures.shape == (R, 3) and bool(np.isfinite(knowledge.figures).all())),
         knowledge.usual.shape == (2 * R,) and knowledge.has_loops.shape == (R,),
         bool(np.isfinite(knowledge.normalisers).all() and np.isfinite(knowledge.usual).all()),
         all(

@@ -333,14 +333,22 @@ class LinkProbability:
 
     @cached_property
     def _relation_figures(self) -> NDArray[np.float32]:
-        """(R, 3) logarithms: objects a subject, subjects an object, triples."""
-        triples, R = self.graph.triples, self._R
-        count = np.bincount(triples[:, 1], minlength=R)
-        figures = [np.log1p(count)]
-        for column in (2, 0):
-            ends = np.unique(triples[:, [1, column]], axis=0)[:, 0]
-            figures.insert(0, np.log(np.maximum(1, count) / np.maximum(1, np.bincount(ends, minlength=R))))
-        return np.stack([figures[0], figures[1], figures[2]], 1).astype(np.float32)
+        """(R, 3) as they were when the weights were fitted; 0 for relations that came later."""
+        own = self.knowledge.figures
+        if own is None:
+            return relation_figures(self.graph)
+        return np.concatenate([own, np.zeros((self._R - len(own), 3), np.float32)])
+
+
+def relation_figures(graph: Graph) -> NDArray[np.float32]:
+    """(R, 3) logarithms: objects a subject, subjects an object, triples."""
+    triples, R = graph.triples, graph.relation_count
+    count = np.bincount(triples[:, 1], minlength=R)
+    figures = [np.log1p(count)]
+    for column in (2, 0):
+        ends = np.unique(triples[:, [1, column]], axis=0)[:, 0]
+        figures.insert(0, np.log(np.maximum(1, count) / np.maximum(1, np.bincount(ends, minlength=R))))
+    return np.stack(figures, 1).astype(np.float32)
 
 
 def bounded_by_kinds(logits: NDArray[np.float64], features: NDArray[np.float32], doubt: float) -> NDArray[np.float64]:
