@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe import benchmarks
-from biqe.benchmarks.query2box import benchmark_graph, bind
-from biqe.benchmarks.resample import intersections
+from biqe.benchmarks.query2box import benchmark_graph, bind, intersections
 from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import KINDS, ROLES, TARGET, QuerySet

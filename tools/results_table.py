@@ -33,8 +33,9 @@ README_ROWS = (
 )
 """Table and recipe of the rows that README.md shows: those that were run, or of which a figure is published."""
 
-CAVEAT = """Before you compare: ours are one seed each, trained for the minutes of one processor that are shown, and on
-the split that is named; **validation** queries also chose the models. Published figures are on test queries. A row
+CAVEAT = """Before you compare: ours are one seed each, trained for the minutes of one core that are shown, and on the
+split that is named; **validation** queries also chose the models. The rows of cq-fb15k237 are a first round of two
+minutes a model, which says which learns faster, not how far it comes. Published figures are on test queries. A row
 named *Hybrid* is BiQE's encoder with a link predictor inside, not the paper's model. The queries of cq-fb15k237 were
 mined by us as the paper mines them, and other true answers are filtered as in its authors' release, not as its text
 says.
@@ -47,11 +48,13 @@ HEAD = """# Results
 - **Published** figures are copied from the papers named under each table, and are on test queries. **Ours** were
   trained and ranked here. The last column says on which split, with how many seeds, and how many minutes of processor
   time the training took *in all*, that of a link predictor which a model begins with included. Models are kept by
-  validation queries, so ours on the validation split are a little too good. Rows of a few minutes are a first round:
-  they say which model learns faster, not how far it comes. Times a query (ms/query) are by the clock on the wall, and
-  were longer where the machine had other work: the first round of BiQE ran beside eight other programs.
-- A row *on queries mined before, by another rule* is of a mined set in which two unknowns of a query could have the
-  same depth, which the paper rules out. Such rows stay until they are run again; do not compare them with others.
+  validation queries, so ours on the validation split are a little too good.
+- **CQ and Paths are a first round**: every model of a table had the same minutes in all, 2 on FB15k-237 and 1 on
+  WN18RR, of one core; one seed; every figure on the test split. So little time says which model learns faster, not
+  how far it comes: the commands above the tables train 30 and 15 minutes. The processor multiplies bfloat16, so
+  training did ([what that is worth](docs/decisions/0023-bfloat16.md)); ranking is in single precision. Compare rows
+  of equal minutes; those that say `precision=single` are older. Times a query (ms/query) are by the clock on the
+  wall, and longer than on an idle machine: this one had other work.
 - *BiQE* is the paper's encoder, trained as the paper says; only it stands beside the paper's figures. *BiQE,
   structure* has other positions. *Hybrid* is that encoder with a link predictor inside: no paper has figures of it.
   What departs from the paper that a model comes from is said under its table, and so are options of a result that are

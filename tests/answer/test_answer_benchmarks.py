@@ -29,6 +29,7 @@ def bench(monkeypatch, capsys):
         """The JSON object of the last line, and the lines before it."""
         spec = importlib.util.spec_from_file_location(f"benchmark_{name}", BENCHMARKS / f"{name}.py")
         module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
         spec.loader.exec_module(module)
         monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, arguments)])
         module.main()
@@ -38,12 +39,13 @@ def bench(monkeypatch, capsys):
     return run
 
 
-def test_queries_known_in_part_have_some_links_in_training_and_lack_some(bench, run):
+def test_queries_known_in_part_have_some_links_in_training_and_lack_some(bench, run, monkeypatch):
     found, shown = bench("joint_tuples", "--run", run / "run", "--some-missing", 12, "--ways", "product,beam")
     assert found["model_config"]["mask_average"] == "hidden"
     assert found["set"] is None and 0 < found["queries"] <= found["some_missing"] == 12 and "beam - product" in shown
     spec = importlib.util.spec_from_file_location("joint_tuples", BENCHMARKS / "joint_tuples.py")
     module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
     spec.loader.exec_module(module)
     splits = open_knowledge_base(run / "run").splits
     train, both = ({tuple(row) for row in splits[name].triples.tolist()} for name in ("train", "complete"))

@@ -25,7 +25,7 @@ from biqe.answer.result import ResultTable, TextRow, TextTable, View, patterns
 from biqe.answer.terms import TermTable
 from biqe.errors import InvalidOption
 from biqe.exact.store import name_of, node_of
-from biqe.explain.words import fit, probability, visible
+from biqe.graph.words import fit, probability, visible
 from biqe.query.bound import TARGET, BoundQuery
 
 NAMESPACE = {"s": "http://www.w3.org/2005/sparql-results#"}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from biqe.benchmarks import query2box
-from biqe.benchmarks.resample import intersections
+from biqe.benchmarks.query2box import intersections
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import BiqeError, EmptyResult, InvalidOption, UnknownName, UnreadableFile
 from biqe.exact.answers import answers

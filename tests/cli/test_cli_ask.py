@@ -198,6 +198,18 @@ def test_a_file_that_is_not_text(ask, tmp_path):
     assert "is not UTF-8 text" in " ".join(err.split())
 
 
+@pytest.mark.parametrize("query", ["@/dev/zero", "@FILE", "-"])
+def test_a_query_without_end_is_not_read_to_its_end(ask, tmp_path, monkeypatch, query):
+    path = tmp_path / "query.rq"
+    path.write_text("#" * 1_000_000)
+    with path.open() as file:
+        monkeypatch.setattr("sys.stdin", file)
+        code, out, err = ask(query.replace("FILE", str(path)))
+        assert file.tell() < 500_000
+    assert (code, out) == (2, "")
+    assert "has more than 100,000 characters" in " ".join(err.split())
+
+
 def test_a_folder_that_is_not_there(capsys):
     assert main(["ask", "no/such/run", CITIES]) == 2
     assert "atlas" in capsys.readouterr().err

@@ -214,6 +214,7 @@ def test_a_full_disk_on_standard_output_is_2():
     done = shell("biqe --help > /dev/full")
     assert done.returncode == 2
     assert done.stderr.startswith("error: no space left on device")
+    assert shell("biqe stats no/such/graph 2> /dev/full").returncode == 2, "nor is standard error that is full a fault"
 
 
 def test_names_outside_the_terminal_s_encoding_are_printed():

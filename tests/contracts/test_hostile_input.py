@@ -24,13 +24,14 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from biqe import atlas
 from biqe.benchmarks.restricted_pickle import load_pickle
 from biqe.cli import main
 from biqe.errors import BiqeError
@@ -240,6 +241,19 @@ def use_model(folder: Path) -> None:
     _ = list(loaded.vocabulary.entities)
 
 
+def make_links(folder: Path) -> None:
+    from biqe.models.store import LINKS_FILE
+
+    folder.mkdir()
+    shutil.copy(atlas.model_path() / LINKS_FILE, folder)
+
+
+def use_links(folder: Path) -> None:
+    from biqe.links import knowledge
+
+    knowledge.load(folder)
+
+
 def make_live(folder: Path) -> None:
     from biqe.serve.live import Changes, LiveGraph, Statement, Text
 
@@ -256,7 +270,23 @@ def use_live(folder: Path) -> None:
         _ = live.snapshot().graph.index, list(live.snapshot().vocabulary.entities)
 
 
+def make_queries(folder: Path) -> None:
+    from biqe.mine import dataset
+    from biqe.mine import folder as mined_folder
+
+    mined_folder.save(dataset.mine(toy(), dataset.MineConfig("cq", paths=4, dags=4, seed=1)), folder)
+
+
+def use_queries(folder: Path) -> None:
+    from biqe.mine import folder as mined_folder
+
+    for queries in mined_folder.load(folder).queries.values():
+        _ = [queries[number] for number in range(len(queries))]
+
+
 def make_run(folder: Path) -> None:
+    from biqe.training import checkpoint
+
     folder.mkdir()
     graph_folder.save(toy(), folder / "graph")
     record = {
@@ -268,19 +298,38 @@ def make_run(folder: Path) -> None:
         "graph": {"path": "graph", "name": "graph", "fingerprint": toy().fingerprint},
     }
     (folder / "run.json").write_text(json.dumps(record))
+    (folder / "trace.jsonl").write_text('{"event": "validation", "mrr": 0.5}\n')
     (folder / "held_out.npy").write_bytes(npy(toy().train[:2]))
     (folder / "models.json").write_text(json.dumps({"metric": "mrr", "models": {"a": {"mrr": 0.5}}}))
+    model, optimizer = trained()
+    checkpoint.save(folder / "checkpoints", checkpoint.Place(step=3), model, {}, optimizer)
+
+
+@cache
+def trained() -> tuple[Any, Any]:
+    """A small model that has made a step."""
+    import torch
+
+    from biqe.models import _catalogue
+
+    model = _catalogue.build("gqe", {"width": 4}, 12, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+    sum(weight.sum() for weight in model.parameters()).backward()  # type: ignore[union-attr]
+    optimizer.step()
+    return model, optimizer
 
 
 def use_run(folder: Path) -> None:
     from biqe.knowledge_base.model_selection import read_selection
-    from biqe.training import held_out
+    from biqe.training import checkpoint, held_out
     from biqe.training.run import Run
 
     for use in (
         lambda: Run.open(folder).train_config,
         lambda: held_out.load(folder, toy(), 2),
         lambda: read_selection(folder),
+        lambda: Run.open(folder).trace(),
+        lambda: checkpoint.load(folder / "checkpoints" / "step-000000003.safetensors", *trained()),
     ):
         with contextlib.suppress(BiqeError):
             use()
@@ -335,12 +384,14 @@ def use_triples(folder: Path) -> None:
 
 
 FOLDERS: dict[str, tuple[int, Callable[[Path], object], Callable[[Path], object]]] = {
-    "graph": (2500, lambda folder: graph_folder.save(toy(), folder), use_graph),
+    "graph": (1800, lambda folder: graph_folder.save(toy(), folder), use_graph),
     "model": (1200, make_model, use_model),
     "live": (800, make_live, use_live),
+    "links": (600, make_links, use_links),
+    "queries": (900, make_queries, use_queries),
     "run": (1200, make_run, use_run),
-    "tokens": (600, make_tokens, use_tokens),
-    "pickle": (1500, make_pickle, use_pickle),
+    "tokens": (300, make_tokens, use_tokens),
+    "pickle": (1000, make_pickle, use_pickle),
     "triples": (1000, make_triples, use_triples),
 }
 """Number of cases out of 10,000, how a good one is made, and what it is to use one."""

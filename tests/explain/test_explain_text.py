@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from biqe.errors import InvalidOption, RunFailed, VocabularyMismatch
-from biqe.explain import VIEWS, explain, words
+from biqe.explain import VIEWS, explain
+from biqe.graph import words
 from biqe.query.bound import BoundQuery
 
 explain = partial(explain, views=VIEWS)

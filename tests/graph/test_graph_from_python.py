@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import biqe
 from biqe.errors import BiqeError, EmptyResult, InvalidOption, UnknownName, UnreadableFile
-from biqe.graph.visible import escaped, html_table
+from biqe.graph.words import escaped, html_table
 
 GAPS = pd.DataFrame(
     {

@@ -6,8 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biqe.graph.index import build_index, objects, stable_order, subjects
+from biqe.graph.index import build_index, stable_order
+from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
+from biqe.graph.vocabulary import Vocabulary
+
+MANY = Vocabulary([f"e{n}" for n in range(70_006)], "rst")
+FEW = Vocabulary("abcdefg", "rstu")
 
 
 @given(
@@ -27,13 +32,14 @@ def test_slices_hold_the_triples_that_they_should(rows, shift):
     """With ``shift``, entities have ids that need more than 16 bits."""
     first = 70_000 if shift else 0
     triples = as_triples([(s + first, r, o + first) for s, r, o in rows])
-    index = build_index(triples, first + 6, 3)
+    graph = Graph(MANY, triples)
     for entity in range(first, first + 6):
         for relation in range(3):
             out = sorted(o for s, r, o in triples.tolist() if (s, r) == (entity, relation))
             into = sorted(s for s, r, o in triples.tolist() if (r, o) == (relation, entity))
-            assert objects(index, entity, relation).tolist() == out
-            assert subjects(index, relation, entity).tolist() == into
+            assert graph.objects(entity, relation).tolist() == out
+            assert graph.subjects(relation, entity).tolist() == into
+            assert all(graph.holds(entity, relation, end) == (end in out) for end in range(first, first + 6))
 
 
 ROW = st.tuples(st.integers(0, 6), st.integers(0, 3), st.integers(0, 6))
@@ -46,14 +52,15 @@ def tuples(rows: np.ndarray) -> list[tuple[int, ...]]:
 @given(st.lists(ROW), st.randoms())
 def test_index_lists_every_neighbour_once(rows: list, random) -> None:
     triples = as_triples(rows)
-    index = build_index(triples, 7, 4)
+    graph = Graph(FEW, triples)
+    index = graph.index
     known = set(rows)
     for entity in range(7):
         for relation in range(4):
-            assert objects(index, entity, relation).tolist() == sorted(
+            assert graph.objects(entity, relation).tolist() == sorted(
                 {o for s, r, o in known if (s, r) == (entity, relation)}
             )
-            assert subjects(index, relation, entity).tolist() == sorted(
+            assert graph.subjects(relation, entity).tolist() == sorted(
                 {s for s, r, o in known if (r, o) == (relation, entity)}
             )
     start = index.relation_offsets

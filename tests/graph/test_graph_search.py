@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from biqe.errors import InvalidOption, UnknownName
 from biqe.graph import folder
 from biqe.graph.knowledge_graph import Splits
-from biqe.graph.labels import Labels
 from biqe.graph.search import find, find_relations, fold, local_name
 from biqe.graph.triples import as_triples
-from biqe.graph.vocabulary import Vocabulary
+from biqe.graph.vocabulary import Labels, Vocabulary
 from biqe.query.bind import find_entity
 
 

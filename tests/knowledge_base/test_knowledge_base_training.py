@@ -15,7 +15,7 @@ import torch
 
 import biqe
 from biqe.errors import BiqeError, RunFailed
-from biqe.knowledge_base import progress as room
+from biqe.knowledge_base import training as room
 from biqe.knowledge_base.training import train
 
 QUERY = "SELECT ?who { :a3 :likes ?who }"

@@ -71,6 +71,17 @@ def test_hidden_facts_are_found_by_rules_and_kinds_and_said_to_be_likely(town, p
     assert fired[0].path == (LIVES, IN) and fired[0].hits > 0.7 * fired[0].pairs
 
 
+def test_facts_that_are_missing_beside_those_held_out_are_probable_too():
+    """Everybody knows everybody in a group of twelve. Of the facts that the graph lacks, a third is held out."""
+    rng = np.random.default_rng(0)
+    facts = [(a, 0, b) for a in range(96) for b in range(96) if a != b and a // 12 == b // 12]
+    missing = rng.permutation(len(facts))[:300]
+    graph = graph_of([fact for number, fact in enumerate(facts) if number not in set(missing.tolist())], 96, 1)
+    hidden = np.array(facts)[missing]
+    links = LinkProbability(fit(None, graph, hidden[:100], further=200), None, graph)
+    assert np.exp(links.of(*hidden[100:].T)).mean() > 0.8, "less than half if these count as wrong"
+
+
 def test_one_number_from_both_ends_and_by_both_roads(town, predictor, knowledge):
     graph, _ = town
     links = LinkProbability(knowledge, predictor, graph, certain=False)

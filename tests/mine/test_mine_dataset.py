@@ -6,43 +6,18 @@ import dataclasses
 
 import numpy as np
 import pytest
+from tests.mine.splits import SMALL, splits_of
 
 from biqe.errors import EmptyResult, InvalidOption
-from biqe.graph.knowledge_graph import Graph, Splits
+from biqe.graph.knowledge_graph import Graph
 from biqe.graph.read import read_graph
 from biqe.graph.triples import as_triples, contains
 from biqe.graph.vocabulary import Vocabulary
-from biqe.mine.dataset import MineConfig, MinedSet, epoch_queries, mine, mine_split
+from biqe.mine.dataset import MineConfig, epoch_queries, mine, mine_split
 from biqe.mine.leakage import gold_edges, query_signatures
 from biqe.mine.statistics import split_statistics
 from biqe.query.bound import KINDS, QuerySet
 from biqe.query.tokens import tokens
-
-SMALL = MineConfig(paths=60, dags=40, eval_paths=40, eval_dags=30)
-
-
-def splits_of(train, valid=(), test=(), entities=10, relations=3) -> Splits:
-    vocabulary = Vocabulary([f"e{i}" for i in range(entities)], [f"r{i}" for i in range(relations)])
-    return Splits(vocabulary, *(as_triples(list(part)) for part in (train, valid, test)))
-
-
-def random_splits(seed: int, entities=12, relations=3, train=18, held_out=12) -> Splits:
-    rng = np.random.default_rng(seed)
-    rows = np.unique(rng.integers(0, [entities, relations, entities], (train + 2 * held_out, 3)), axis=0)
-    rows = rng.permutation(rows)
-    return splits_of(
-        rows[2 * held_out :], rows[:held_out], rows[held_out : 2 * held_out], entities=entities, relations=relations
-    )
-
-
-@pytest.fixture(scope="module")
-def splits() -> Splits:
-    return random_splits(4, entities=60, train=400, held_out=150)
-
-
-@pytest.fixture(scope="module")
-def mined(splits) -> MinedSet:
-    return mine(splits, SMALL)
 
 
 def test_recipe_cq(splits, mined):

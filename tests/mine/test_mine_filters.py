@@ -8,40 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.mine.splits import SMALL, random_splits
 
 from biqe.errors import InvalidOption
-from biqe.graph.knowledge_graph import Splits
-from biqe.graph.triples import as_triples
-from biqe.graph.vocabulary import Vocabulary
-from biqe.mine.dataset import MineConfig, MinedSet, mine, mine_split
+from biqe.mine.dataset import MineConfig, mine_split
 from biqe.mine.filters import check_gold, holds, reach_sets, with_filters
 from biqe.query.bound import AnswerSets, QuerySet
-
-SMALL = MineConfig(paths=60, dags=40, eval_paths=40, eval_dags=30)
-
-
-def splits_of(train, valid=(), test=(), entities=10, relations=3) -> Splits:
-    vocabulary = Vocabulary([f"e{i}" for i in range(entities)], [f"r{i}" for i in range(relations)])
-    return Splits(vocabulary, *(as_triples(list(part)) for part in (train, valid, test)))
-
-
-def random_splits(seed: int, entities=12, relations=3, train=18, held_out=12) -> Splits:
-    rng = np.random.default_rng(seed)
-    rows = np.unique(rng.integers(0, [entities, relations, entities], (train + 2 * held_out, 3)), axis=0)
-    rows = rng.permutation(rows)
-    return splits_of(
-        rows[2 * held_out :], rows[:held_out], rows[held_out : 2 * held_out], entities=entities, relations=relations
-    )
-
-
-@pytest.fixture(scope="module")
-def splits() -> Splits:
-    return random_splits(4, entities=60, train=400, held_out=150)
-
-
-@pytest.fixture(scope="module")
-def mined(splits) -> MinedSet:
-    return mine(splits, SMALL)
 
 
 def matches(triples: list[tuple[int, int, int]], query) -> list[dict[int, int]]:

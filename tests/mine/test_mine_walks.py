@@ -11,8 +11,7 @@ from biqe.errors import InvalidOption
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
-from biqe.mine.signatures import signatures
-from biqe.mine.walks import Walks, path_queries, walks
+from biqe.mine.walks import Walks, path_queries, signatures, walks
 from biqe.query.bound import ROLES, TARGET
 
 

@@ -94,6 +94,14 @@ def test_the_papers_positions_cannot_tell_equal_depth_targets_apart(make_model):
     assert (structure[0] - structure[1]).abs().max() > 1e-3, "a thousand times the tolerance above"
 
 
+def test_a_query_needs_no_constant(make_model):
+    """The paper says that BiQE can answer such queries, and leaves them out of its experiments as unrealistic."""
+    free = BoundQuery((TARGET, HIDDEN, TARGET), ((0, 0, 1), (1, 1, 2)), (0, 2))
+    found = scores(make_model(positions="paper"), free)
+    torch.testing.assert_close(found.exp().sum(1), torch.ones(2))
+    assert (found[0] - found[1]).abs().max() > 1e-3, "the two ends are told apart"
+
+
 def test_supports_refuses_with_a_reason(make_model):
     paper, structure = make_model(positions="paper"), make_model(positions="structure")
     named = BoundQuery(TWINS.nodes, TWINS.edges, TWINS.targets, ("", "a", "", "b", "x", "y"))

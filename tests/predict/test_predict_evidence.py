@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from biqe.exact.answers import tuples
 from biqe.models._contract import Support
-from biqe.predict.evidence import EvidenceSearch, forward, holds
+from biqe.predict.evidence import EvidenceSearch
 from biqe.predict.predictor import Predictor
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, forward
 
 ENTITIES, RELATIONS = 5, 2
 T, H = TARGET, HIDDEN
@@ -80,7 +80,7 @@ def test_the_assignment_has_the_largest_product_of_all(toy, shape, seed, triples
     # What is said about each link is true of the entities that are named.
     for (s, r, o), link, is_stored in zip(query.edges, found.links, found.stored, strict=True):
         assert link == forward((found.nodes[s], r, found.nodes[o]), RELATIONS)
-        assert is_stored == (tuple(link) in triples) == holds(graph, link)
+        assert is_stored == (tuple(link) in triples) == graph.holds(*link)
         assert is_stored or chances[link] == pytest.approx(model.link(*link), rel=1e-4)
     assert [found.nodes[node] for node in query.targets] == row
 
@@ -172,7 +172,7 @@ def test_inverse_relations_are_shown_as_the_graph_stores_them(toy):
 
 
 def test_many_hidden_patterns_are_not_searched_for_ever(toy, monkeypatch):
-    monkeypatch.setattr("biqe.exact.max_consistent_patterns.SEARCH", 5)
+    monkeypatch.setattr("biqe.predict.evidence.SEARCH", 5)
     # A star of patterns around two hidden variables, of which no two hold together.
     size = 7
     graph = toy.graph_of([(leaf, 0, leaf + size) for leaf in range(size)], 2 * size, 1)

@@ -14,9 +14,8 @@ from biqe.models._contract import Support, Tuples
 from biqe.predict import rows as row_type
 from biqe.predict.conditional import open_parts
 from biqe.predict.config import JOINT, AskConfig, Joint
-from biqe.predict.joint import decode, decode_many, ways
+from biqe.predict.joint import decode, product
 from biqe.predict.predictor import Predictor
-from biqe.predict.product import product
 from biqe.predict.rows import Listed
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery, selected_rows
 
@@ -88,7 +87,7 @@ def test_product_of_three_targets_visits_every_tuple_once():
 
 
 def test_product_gives_up_where_nearly_everything_is_excluded(monkeypatch):
-    monkeypatch.setattr("biqe.predict.product.TRIED", 100)
+    monkeypatch.setattr("biqe.predict.joint.TRIED", 100)
 
     class Everything:
         def holds(self, rows):
@@ -129,46 +128,6 @@ def test_injective_tuples_have_different_entities(toy, way):
     np.testing.assert_allclose(strict.scores, [scores[tuple(row)] for row in strict.entities.tolist()], rtol=1e-5)
 
 
-@pytest.mark.parametrize("way", JOINT)
-def test_many_queries_at_once_are_one_at_a_time(toy, way):
-    model = toy.random_model(8, 4, 2)
-    queries = [*QUERIES, BoundQuery((1, TARGET), ((0, 0, 1),), (1,)), CHAIN, *QUERIES[::-1]]
-    exclude = [np.array([[0] * len(query.targets)], np.int32) for query in queries]
-    seen = []
-    many = decode_many(
-        Predictor(model),
-        queries,
-        exclude,
-        count=9,
-        joint=Joint(decode=way, width=5),
-        together=3,
-        progress=lambda done, total: seen.append((done, total)),
-    )
-    assert seen[-1] == (len(queries), len(queries))
-    for query, out, found in zip(queries, exclude, many, strict=True):
-        alone = _ask(model, query, out, count=9, decode=way, width=5)
-        np.testing.assert_array_equal(found.entities, alone.entities)
-        np.testing.assert_allclose(found.scores, alone.scores, rtol=1e-5)
-
-
-def test_queries_of_one_structure_share_model_calls(toy):
-    model = toy.random_model(8, 4, 2)
-    queries = [BoundQuery((anchor, TARGET, TARGET), CHAIN.edges, (1, 2)) for anchor in range(4)]
-    decode_many(Predictor(model), queries, [NONE] * 4, count=5, joint=Joint(width=4))
-    assert model.calls <= 3  # the marginals, then given x and given y, whichever is surer in each query
-
-
-def test_ways_are_the_ways(toy):
-    model = toy.random_model(1, 4, 2)
-    found = ways(Predictor(model), Joint(width=16))
-    assert sorted(found) == sorted(JOINT)
-    for name, way in found.items():
-        ((rows, scores),) = way([CHAIN], [Listed(NONE)], 6)
-        alone = _ask(model, CHAIN, count=6, width=16, decode=name)
-        np.testing.assert_array_equal(rows, alone.entities)
-        np.testing.assert_allclose(scores, alone.scores, rtol=1e-5)
-
-
 def test_one_target_is_its_distribution(toy):
     model = toy.random_model(1, 5, 1)
     query = BoundQuery((3, TARGET), ((0, 0, 1),), (1,))
@@ -182,11 +141,6 @@ def test_one_target_is_its_distribution(toy):
 def test_one_model_call_a_step(toy):
     model = toy.random_model(1, 4, 2)
     _ask(model, THREE, count=10, width=10)
-    assert model.calls == 3
-    model.calls = 0
-    # With the middle filled, the two leaves are asked apart, but have one structure: still one call.
-    star = BoundQuery((2, TARGET, TARGET, TARGET), ((0, 0, 1), (1, 1, 2), (1, 0, 3)), (1, 2, 3))
-    _ask(model, star, count=10, width=10)
     assert model.calls == 3
 
 

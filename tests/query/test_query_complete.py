@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biqe.graph.labels import Aliases
-from biqe.graph.vocabulary import Vocabulary
+from biqe.graph.vocabulary import Aliases, Vocabulary
 from biqe.query.complete import KEYWORDS, begins_clause, complete, complete_as_typed, is_finished, with_clauses
 from biqe.query.sparql import parse_question
 

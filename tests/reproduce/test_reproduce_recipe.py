@@ -171,6 +171,12 @@ def test_every_model_of_a_table_has_the_same_minutes_in_all():
             before = job.before.train["minutes"] if job.before is not None else 0
             if job.recipe.benchmark != "bio":
                 assert job.train["minutes"] + before == all_, job.name
+                assert job.budget == f"{all_} min"
+        for job in expand(recipes.load(table), minutes=4.0):
+            before = job.before.train["minutes"] if job.before is not None else 0
+            if job.trains:
+                assert job.train["minutes"] + before == pytest.approx(4.0), "the user's minutes are in all, too"
+                assert job.budget == "4 min"
 
 
 def test_a_recipe_may_start_from_a_preset(toy_recipes, monkeypatch):

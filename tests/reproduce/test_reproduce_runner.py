@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -140,8 +141,15 @@ def test_jobs_that_want_the_same_training_share_it(toy_recipes, registry, places
     run(first, places, remembers())
     watcher = remembers()
     run(second, places, watcher)
-    assert ("doing", "training") not in watcher.told
-    assert figures(places, "a/one/seed-0").keys() == figures(places, "b/one/seed-0").keys()
+    assert watcher.told == [("done", "b/one/seed-0")], "nor is anything ranked twice"
+    assert figures(places, "a/one/seed-0") == figures(places, "b/one/seed-0")
+    mined_before = results.read(places.results / "a/one/seed-0.json")
+    for name in "ab":
+        path = places.results / name / "one" / "seed-0.json"
+        results.write(replace(mined_before, table=name, settings={**mined_before.settings, "seed": 1}), path)
+    run(second, places, watcher, resume=True)
+    assert ("doing", "training") not in watcher.told, "the run is shared also where the ranking cannot be"
+    assert ("ranked", True) in watcher.told
 
 
 def test_seeds_differ_and_are_averaged(toy_recipes, registry, places, remembers):
@@ -305,7 +313,7 @@ def test_a_result_holds_what_decides_it(toy_recipes, registry, places, remembers
     assert {"biqe", "torch", "python"} <= set(data["versions"])
     assert data["config"]["model"]["width"] == 16 and data["config"]["train"]["seed"] == 0
     assert data["seconds"]["train"] > 0 and data["peak_mib"] > 0
-    assert {"processor", "cores", "threads"} <= set(data["machine"])
+    assert {"processor", "cores", "threads", "bfloat16"} <= set(data["machine"])
     loaded = results.Result.from_json(data)
     assert json.loads(json.dumps(loaded.to_json())) == data
 

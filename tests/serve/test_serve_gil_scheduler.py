@@ -10,7 +10,7 @@ import pytest
 from biqe.serve.gil_scheduler import GilScheduler, Ticket
 
 
-def test_threads_run_in_order_and_the_models_thread_runs_last():
+def test_light_work_has_every_second_turn_and_the_models_thread_runs_last():
     scheduler, order = GilScheduler(lease=60), []
     entered, release = threading.Event(), threading.Event()
 
@@ -19,9 +19,12 @@ def test_threads_run_in_order_and_the_models_thread_runs_last():
             entered.set()
             release.wait()
 
-    def take(name):
-        with scheduler.running():
+    def take(name, is_light=False):
+        with scheduler.running(is_light=is_light):
             order.append(name)
+
+    def waiting():
+        return len(scheduler._queue) + len(scheduler._light) + (scheduler._last is not None)
 
     def last():
         scheduler.acquire_last(lambda: False)
@@ -31,17 +34,20 @@ def test_threads_run_in_order_and_the_models_thread_runs_last():
     threads = [threading.Thread(target=hold)]
     threads[0].start()
     entered.wait()
-    for target, arguments in ((last, ()), (take, ("first",)), (take, ("second",))):
+    comers = [(last, ()), *((take, (name,)) for name in ("first", "second", "third"))]
+    comers += [(take, (name, True)) for name in ("light", "lighter")]
+    for target, arguments in comers:
         thread = threading.Thread(target=target, args=arguments)
-        waiting = len(scheduler._queue) + (scheduler._last is not None)
+        before = waiting()
         thread.start()
         threads.append(thread)
-        while len(scheduler._queue) + (scheduler._last is not None) == waiting:
+        while waiting() == before:
             time.sleep(0.001)
     release.set()
     for thread in threads:
         thread.join()
-    assert order == ["first", "second", "model"]
+    assert order == ["light", "first", "lighter", "second", "third", "model"]
+    assert not Ticket(spent=1.0, is_light=True).is_light, "what takes long is not light"
 
 
 def test_the_oldest_work_runs_first():

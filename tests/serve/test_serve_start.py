@@ -31,6 +31,9 @@ def test_a_check_finds_what_is_wrong_with_the_folder_of_changes(tmp_path, capsys
         (["--live", tmp_path / "file" / "below"], "cannot be made"),
         (["--live", tmp_path / "none", "--read-only"], "--read-only"),
         (["--open-to-all", "--host", "a b"], "--host"),
+        (["--open-to-all", "--host", "\udcff"], "--host"),
+        (["--open-to-all", "--host", "é" * 70], "--host"),
+        (["--workers", "1000000000"], "'workers' must be in 1.."),
     ):
         code, _, told = checked(*options)
         assert code == 2 and wrong in told and "--out" not in told, options

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import signal
+
+import pytest
+
+from biqe.errors import BiqeError, RunFailed
 from biqe.graph.vocabulary import Vocabulary
 from biqe.suggest.rejections import Rejections
 
@@ -31,3 +38,22 @@ def test_a_damaged_file_loses_only_its_damaged_lines(tmp_path):
     assert rejections.names == Rejections(rejections.path).names == {LINK, ("a", "r", "b"), ("c", "r", "d")}
     rejections.path.write_bytes(b"")
     assert rejections.names == frozenset()
+
+
+def test_a_verdict_that_cannot_be_kept_is_an_error(tmp_path):
+    rejections = Rejections(tmp_path / "rejected.jsonl")
+    rejections.add(LINK)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (rejections.path.stat().st_size + 5, before[1]))  # as a full disk does
+    try:
+        with pytest.raises(RunFailed, match="could not be written"):
+            rejections.add(("a", "r", "b"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert Rejections(rejections.path).names == {LINK}
+    rejections.path.unlink()
+    os.mkfifo(rejections.path)
+    with pytest.raises(BiqeError):
+        rejections.add(LINK)

@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file
 
 from biqe.errors import InvalidOption
-from biqe.graph import folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
@@ -174,10 +173,18 @@ def test_options_of_the_predictor_and_of_the_user_stand_together(given, entities
     assert found.items() >= {"rank": rank, **given}.items()
 
 
-def test_a_large_graph_in_a_short_run_compares_with_a_sample(graph_folder):
-    small = folder.load(graph_folder)
-    assert links_first.softmax_for(small, 64, 0.01, 1) == "full", "a sample would be no smaller"
-    ring = [(i, 0, (i + 1) % 20_000) for i in range(20_000)]
-    large = Splits(Vocabulary([f"e{i}" for i in range(20_000)], ["next"], {}), as_triples(ring))
+def test_the_softmax_follows_from_the_time_that_an_epoch_takes(monkeypatch):
+    assert links_first.softmax_for(ring(4_000), 64, 0.01, 1) == "full", "a sample would be no smaller"
+    large = ring(20_000)
     assert links_first.softmax_for(large, 200, 1.0, 1) == "sampled"
     assert links_first.softmax_for(large, 200, 60.0, 2) == "full"
+    for fast, times in ((False, 1.0), (True, links_first.SPEED_IN_BFLOAT16 / links_first.SPEED)):
+        monkeypatch.setattr(links_first, "processor_multiplies_bfloat16", lambda fast=fast: fast)
+        single, auto = (links_first.epochs_of(large, 256, 10.0, 2, precision) for precision in ("single", "auto"))
+        assert auto == pytest.approx(times * single)
+
+
+def ring(entities: int) -> Splits:
+    """A graph in which each entity leads to the next one."""
+    triples = [(i, 0, (i + 1) % entities) for i in range(entities)]
+    return Splits(Vocabulary([f"e{i}" for i in range(entities)], ["next"], {}), as_triples(triples))

@@ -20,7 +20,6 @@ from biqe.answer.explain_request import row_of
 from biqe.answer.terms import TermRow, TermTable
 from biqe.errors import InvalidOption, RunFailed
 from biqe.explain import text as words
-from biqe.graph.index import objects
 from biqe.knowledge_base import KnowledgeBase
 from biqe.query.bind import find_entity, find_relation
 from biqe.query.question import ASK
@@ -222,7 +221,7 @@ class Tools:
             find_entity(_own(object, prefixes, vocabulary.entities), vocabulary),
         )
         fact = [vocabulary.entities[ids[0]], vocabulary.relations[ids[1]], vocabulary.entities[ids[2]]]
-        if ids[2] in objects(self.kb.graph.index, ids[0], ids[1]):
+        if self.kb.graph.holds(*ids):
             return {"fact": fact, "status": "known", "advice": "The graph holds it already; nothing was written."}
         line = "\t".join(fact)
         if line.count("\t") != 2:

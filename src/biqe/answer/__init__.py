@@ -1,7 +1,6 @@
 """Known and predicted answers, together.
 
-execute.py          a bound question to rows: SELECT, ASK, COUNT; the sides of a UNION
-order.py            alphabetical order, and ORDER BY
+execute.py          a bound question to rows: SELECT, ASK, COUNT; the sides of a UNION; their order
 answers.py          Answers and Row: what a user gets, in names
 terms.py            TermTable: rows of values, for COUNT and for SPARQL beyond the subset
 result.py           Result: what every answer is to a writer; ResultTable: any other table

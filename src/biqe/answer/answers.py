@@ -15,6 +15,7 @@ from biqe.answer.result import (
     KNOWN,
     PREDICTED,
     TABLE_ROWS,
+    AnswerRow,
     AnswerRows,
     Cell,
     ResultTable,
@@ -31,10 +32,9 @@ from biqe.answer.result import (
 )
 from biqe.errors import InvalidOption
 from biqe.exact.answers import answers
-from biqe.explain.words import fit, probability, visible
 from biqe.graph.knowledge_graph import Graph
-from biqe.graph.visible import for_notebook, html_table
 from biqe.graph.vocabulary import Vocabulary
+from biqe.graph.words import fit, probability, visible
 from biqe.predict.config import AskConfig
 from biqe.predict.evidence import Evidence, EvidenceSearch, IdLink
 from biqe.predict.rows import Rows, join_notes
@@ -71,7 +71,7 @@ class Link(NamedTuple):
         return f"{self.subject} {self.relation} {self.object}"
 
 
-class Row:
+class Row(AnswerRow[str]):
     """One answer. ``row.river``, ``row["river"]`` and ``row.values`` give names; ``row.labels`` what to show.
 
     A variable that is called like an attribute of Row, such as ``?status``, is reached by ``row["status"]``.
@@ -120,6 +120,13 @@ class Row:
         """What to show for the entities, by variable: their labels, or their names where they have none."""
         return dict(zip(self._answers.variables, map(self._answers.label, self.ids), strict=True))
 
+    def _texts(self) -> list[str]:
+        """The cells of the row in a table: labels, or names as short as prefixes make them."""
+        return [self._answers.names.prefixed(label) for label in self.labels.values()]
+
+    def _facts(self) -> list[list[str]]:
+        return [["holds", str(link)] for link in self.held] if self.status == KNOWN else super()._facts()
+
     @property
     def evidence(self) -> Evidence:
         """The assignment of all variables that the row rests on, in ids."""
@@ -155,22 +162,6 @@ class Row:
             raise InvalidOption("these answers are of no knowledge base, so nothing can explain their rows")
         return explain(self).sentence
 
-    def __getitem__(self, variable: str) -> str:
-        try:
-            return self._answers.name(self.ids[self._answers.variables.index(variable.removeprefix("?"))])
-        except ValueError:
-            raise KeyError(variable) from None
-
-    def __getattr__(self, variable: str) -> str:
-        if variable in Row.__slots__ or variable.startswith("__"):
-            # Python itself asks for these, on copies that have no fields yet.
-            raise AttributeError(variable)
-        try:
-            return self[variable]
-        except KeyError:
-            variables = ", ".join(self._answers.variables)
-            raise AttributeError(f"this row has no variable {variable!r}; it has {variables}") from None
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Row):
             return NotImplemented
@@ -182,17 +173,9 @@ class Row:
     def __str__(self) -> str:
         """One line, its columns aligned with those of the other rows: ``Rhine  Bonn  predicted  0.83``."""
         widths = self._answers.label_widths
-        texts = self._answers.texts(self)
-        cells = [fit(visible(text), width) for text, width in zip(texts, widths, strict=True)]
+        cells = [fit(visible(text), width) for text, width in zip(self._texts(), widths, strict=True)]
         end = [KNOWN] if self.status == KNOWN else [self.status, probability(self.probability, 2)]
         return "  ".join([*cells, *end])
-
-    def _repr_html_(self) -> str:
-        chance = [] if self.status == KNOWN else [["probability", probability(self.probability)]]
-        links = [["missing" if self.status == PREDICTED else "holds", str(link)] for link in self.missing or self.held]
-        texts = zip(self._answers.variables, self._answers.texts(self), strict=True)
-        rows = [*([f"?{name}", text] for name, text in texts), ["status", self.status], *chance, *links]
-        return for_notebook(html_table([], [], rows))
 
     def __repr__(self) -> str:
         fields = [*self.values.items(), ("status", self.status)]
@@ -255,10 +238,6 @@ class Answers(AnswerRows[Row]):
         return self.rows.known_count
 
     @property
-    def predicted_count(self) -> int:
-        return len(self.rows) - self.rows.known_count
-
-    @property
     def known_complete(self) -> bool:
         """Whether all known rows are there; false where LIMIT or the cap on known rows cut some off."""
         return self.rows.known_complete
@@ -278,9 +257,6 @@ class Answers(AnswerRows[Row]):
     def __repr__(self) -> str:
         return f"Answers({self.known_count:,} known, {self.predicted_count:,} predicted)"
 
-    def __str__(self) -> str:
-        return self.write("table").rstrip("\n")
-
     # Names
 
     def name(self, entity: int, row: Row | None = None) -> str:
@@ -293,10 +269,6 @@ class Answers(AnswerRows[Row]):
     def label(self, entity: int, row: Row | None = None) -> str:
         """What to show for an entity: its label, or its name where it has none."""
         return self.graph.vocabulary.label(entity) if entity >= 0 else self.name(entity, row)
-
-    def texts(self, row: Row) -> list[str]:
-        """The cells of a row in a table: labels, or names as short as prefixes make them."""
-        return [self.names.prefixed(label) for label in row.labels.values()]
 
     @cached_property
     def names(self) -> ShownNames:
@@ -313,7 +285,7 @@ class Answers(AnswerRows[Row]):
         """Columns that each variable needs when rows are printed, judged by the first rows."""
         widths = [1] * len(self.variables)
         for row in self[:1000]:
-            widths = list(map(max, widths, (cell_len(visible(text)) for text in self.texts(row))))
+            widths = list(map(max, widths, (cell_len(visible(text)) for text in row._texts())))
         return [min(width, 40) for width in widths]
 
     # What rows rest on
@@ -394,7 +366,7 @@ class Answers(AnswerRows[Row]):
         shown = min(most, self.known_count)
         rows = [
             TextRow(
-                self.texts(row),
+                row._texts(),
                 row.status,
                 "" if row.status == KNOWN else probability(row.probability),
                 [] if row.status == KNOWN else [*self._missing_words(row), *self._against_words(row)],

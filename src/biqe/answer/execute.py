@@ -10,24 +10,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.answer.order import by_keys, by_label
 from biqe.errors import BiqeError, InvalidOption
 from biqe.exact.answers import MAX_ROWS, holds, tuples
 from biqe.exact.filters import Filters, columns_of, filtered_rows
+from biqe.exact.store import node_of
 from biqe.graph.knowledge_graph import Graph
-from biqe.predict.against import chance_of, counts_against
 from biqe.predict.conditional import filled_in
 from biqe.predict.config import AskConfig
 from biqe.predict.decompose import Asking
 from biqe.predict.evidence import EvidenceSearch
 from biqe.predict.predictor import Predictor
-from biqe.predict.rows import Entities, Listed, Marginals, Rows, all_different, join_notes
+from biqe.predict.rows import Entities, Listed, Marginals, Rows, all_different, chance_of, join_notes
 from biqe.query.bind import BoundBranch, BoundQuestion
 from biqe.query.bound import BoundQuery
+from biqe.query.question import PROBABILITY, Order
 
 KNOWN_ROWS = 100_000
 """Known rows that are kept; a query with more of them says so."""
@@ -323,7 +324,7 @@ def _predicted(
         evidence, chances = EvidenceSearch(graph, branch.wide).find(found.entities.tolist(), asking.predictor)
         found = replace(found, evidence=evidence, link_probabilities=chances)
     if filters.negated_parts():
-        found = replace(found, against=counts_against(asking, filters, branch.wide, found.entities))
+        found = replace(found, against=asking.against(filters, branch.wide, found.entities))
     if predictor.links is None:
         return found
     if config.coverage is not None:  # its threshold alone decides
@@ -389,7 +390,7 @@ def verdict(graph: Graph, question: BoundQuestion, predictor: Predictor | None, 
         chance, evidence = asking.closed(branch.wide, passes)
         if evidence is not None and filters.negated_parts():
             row = np.array([[evidence.nodes[node] for node in branch.wide.targets]], np.int32)
-            chance *= chance_of(counts_against(asking, filters, branch.wide, row)[0])
+            chance *= chance_of(asking.against(filters, branch.wide, row)[0])
         found.append((chance, evidence, number))
     chance, evidence, number = max(found, key=lambda side: side[0])
     if evidence is None or chance < config.min_probability or config.top == 0 or not evidence.missing:
@@ -458,3 +459,61 @@ def _known_rows(graph: Graph, branch: BoundBranch) -> Entities:
     if not complete:
         raise BiqeError(TOO_MANY, hint="fix one of its variables, or count in parts")
     return passed[:, :width]
+
+
+# The order of rows
+
+# Without ORDER BY, rows are for people: by what is shown for them, whatever its capitals. ORDER BY has SPARQL's own
+# order of terms, blank nodes before IRIs and these by their characters, so that rows stand as in any SPARQL store.
+
+
+def by_label(graph: Graph, rows: Entities) -> NDArray[np.integer]:
+    """Places of the rows in the alphabetical order of what is shown for them."""
+    return _sorted(rows, [*_labels(graph, rows).T])
+
+
+def by_keys(
+    graph: Graph, rows: Entities, chances: NDArray[np.float64], columns: Sequence[str], order: Sequence[Order]
+) -> NDArray[np.integer]:
+    """Places of the rows by the keys of ORDER BY, then by what is shown. ``chances`` are what ``?probability`` is."""
+    terms = _terms(graph, rows)
+    keys: list[NDArray[Any]] = []
+    for key in order:
+        if key.variable == PROBABILITY and PROBABILITY.name not in columns:
+            values: NDArray[Any] = chances
+        else:
+            values = terms[:, columns.index(key.variable.name)]
+        keys.append(-values if key.descending else values)
+    # Two entities never have one place, so labels matter only where some column is no key.
+    is_all = {key.variable.name for key in order}.issuperset(columns)
+    return _sorted(rows, keys if is_all else [*keys, *_labels(graph, rows).T])
+
+
+def _sorted(rows: Entities, keys: Sequence[NDArray[Any]]) -> NDArray[np.integer]:
+    if len(rows) == 0 or len(keys) == 0:
+        return np.arange(len(rows))
+    return np.lexsort(list(keys)[::-1])  # which takes the last key first
+
+
+def _labels(graph: Graph, rows: Entities) -> Entities:
+    return _ranks(graph, rows, lambda entity: graph.vocabulary.label(entity).casefold())
+
+
+def _terms(graph: Graph, rows: Entities) -> Entities:
+    from pyoxigraph import BlankNode
+
+    def term(entity: int) -> tuple[bool, str]:
+        node = node_of(graph.vocabulary.entities[entity])
+        return not isinstance(node, BlankNode), node.value
+
+    return _ranks(graph, rows, term)
+
+
+def _ranks(graph: Graph, rows: Entities, key: Callable[[int], Any]) -> Entities:
+    """For each entity of the rows, its place among all of them by ``key``; by number where two have the same."""
+    is_there = np.zeros(len(graph.vocabulary.entities), bool)
+    is_there[rows] = True
+    ids = np.flatnonzero(is_there).tolist()
+    ranks = np.zeros(len(is_there), np.int32)
+    ranks[sorted(ids, key=key)] = np.arange(len(ids))
+    return ranks[rows]

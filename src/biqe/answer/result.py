@@ -6,16 +6,15 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from biqe.answer import formats
 from biqe.errors import InvalidOption
-from biqe.exact.store import Term, iri_of, node_of
-from biqe.explain.words import escaped_json, visible
-from biqe.graph.visible import for_notebook
+from biqe.exact.store import Term, iri_of, is_blank, node_of
 from biqe.graph.vocabulary import Vocabulary
+from biqe.graph.words import escaped_json, for_notebook, html_table, probability, visible
 from biqe.query.question import is_absolute
 from biqe.query.scan import STANDARD
 
@@ -39,6 +38,7 @@ NOTEBOOK_ROWS = 20
 XSD = "http://www.w3.org/2001/XMLSchema#"
 
 R = TypeVar("R")
+V = TypeVar("V")
 Cell = Term | str | float | None
 """A term in the graph's own names; a text; a number of ours, such as a probability; nothing."""
 
@@ -136,6 +136,61 @@ class ResultRows(Result, Sequence[R]):
         return map(self.row, range(len(self)))
 
 
+class AnswerRow(ABC, Generic[V]):
+    """One row. ``row.city`` and ``row["city"]`` give the value of a variable; one that is called like an attribute of
+    the row, such as ``?status``, is reached by ``row["status"]``."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def values(self) -> dict[str, V]:
+        """Names of entities, texts and numbers, by variable."""
+
+    @property
+    @abstractmethod
+    def status(self) -> str:
+        """``known`` or ``predicted``."""
+
+    @property
+    @abstractmethod
+    def probability(self) -> float | None:
+        """1 for a known row; None for what could be neither true nor false."""
+
+    @property
+    @abstractmethod
+    def missing(self) -> tuple[Link, ...]:
+        """The links of a predicted row that the graph does not hold."""
+
+    @abstractmethod
+    def _texts(self) -> list[str]:
+        """What a table shows for the values."""
+
+    def _facts(self) -> list[list[str]]:
+        """Links to show beside them, each behind a word."""
+        return [["missing", str(link)] for link in self.missing]
+
+    def __getitem__(self, variable: str) -> V:
+        return self.values[variable.removeprefix("?")]
+
+    def __getattr__(self, variable: str) -> V:
+        if variable in type(self).__slots__ or variable.startswith("__"):
+            # Python itself asks for these, on copies that have no fields yet.
+            raise AttributeError(variable)
+        try:
+            return self[variable]
+        except KeyError:
+            variables = ", ".join(self.values)
+            raise AttributeError(f"this row has no variable {variable!r}; it has {variables}") from None
+
+    def _repr_html_(self) -> str:
+        rows = [[f"?{name}", text] for name, text in zip(self.values, self._texts(), strict=True)]
+        rows.append(["status", self.status])
+        if self.status == PREDICTED and self.probability is not None:
+            rows.append(["probability", probability(self.probability)])
+        return for_notebook(html_table([], [], [*rows, *self._facts()]))
+
+
 class AnswerRows(ResultRows[R]):
     """The answers to a query: known rows, then predicted ones."""
 
@@ -143,6 +198,10 @@ class AnswerRows(ResultRows[R]):
     @abstractmethod
     def known_count(self) -> int:
         """How many rows the graph holds."""
+
+    @property
+    def predicted_count(self) -> int:
+        return len(self) - self.known_count
 
     @property
     def known(self) -> list[R]:
@@ -153,6 +212,9 @@ class AnswerRows(ResultRows[R]):
     def predicted(self) -> list[R]:
         """The rows that the graph does not hold, and the model proposes, the most probable first."""
         return self[self.known_count :]
+
+    def __str__(self) -> str:
+        return self.write("table").rstrip("\n")
 
 
 @dataclass(frozen=True)
@@ -189,10 +251,6 @@ class ResultTable(Result):
             return {"holds": self.holds, "probability": self.probability}
         rows = [[cell.value if isinstance(cell, Term) else cell for cell in row] for row in self.rows]
         return {"variables": list(self.variables), "complete": self.complete, "rows": rows}
-
-    def cut(self, most: int) -> ResultTable:
-        """At most this many rows."""
-        return self if len(self.rows) <= most else replace(self, rows=self.rows[:most], complete=False)
 
 
 def shown(cell: Term | str | float) -> str:
@@ -232,15 +290,6 @@ def number_term(value: float) -> Term:
 def entity_term(name: str) -> Term:
     """An entity of the graph, by its own name."""
     return Term("bnode" if is_blank(name) else "uri", name)
-
-
-def is_blank(name: str) -> bool:
-    """Whether the store has this name as a blank node."""
-    if not name.startswith("_:"):
-        return False
-    from pyoxigraph import BlankNode
-
-    return isinstance(node_of(name), BlankNode)
 
 
 @lru_cache(maxsize=4096)  # rows repeat their entities

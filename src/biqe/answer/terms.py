@@ -16,6 +16,7 @@ from biqe.answer.result import (
     PREDICTED,
     TABLE_ROWS,
     XSD,
+    AnswerRow,
     AnswerRows,
     Cell,
     ResultTable,
@@ -33,8 +34,7 @@ from biqe.answer.result import (
     value_of,
 )
 from biqe.exact.store import Solutions, Term
-from biqe.explain.words import HELD, probability, visible
-from biqe.graph.visible import for_notebook, html_table
+from biqe.graph.words import HELD, probability, visible
 
 if TYPE_CHECKING:
     import pandas
@@ -48,7 +48,7 @@ SUMMED = "the sum of the probabilities of all rows that the model predicts"
 """Why so many more rows are expected."""
 
 
-class TermRow:
+class TermRow(AnswerRow[str | int | float | None]):
     """One row. ``row.n`` and ``row["n"]`` give a name, a text or a number, or None where the variable has no value."""
 
     __slots__ = ("_table", "number")
@@ -113,15 +113,9 @@ class TermRow:
         """What to show, by variable: labels of entities, short names, texts and numbers; nothing is empty."""
         return {name: self._table.label(term) for name, term in self.terms.items()}
 
-    def __getitem__(self, variable: str) -> str | int | float | None:
-        return self.values[variable.removeprefix("?")]
-
-    def __getattr__(self, variable: str) -> str | int | float | None:
-        if variable in TermRow.__slots__ or variable.startswith("__"):
-            raise AttributeError(variable)
-        if variable not in self._table.variables:
-            raise AttributeError(f"this row has no variable {variable!r}; it has {', '.join(self._table.variables)}")
-        return self[variable]
+    def _texts(self) -> list[str]:
+        """The labels."""
+        return list(self.labels.values())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TermRow):
@@ -130,13 +124,6 @@ class TermRow:
 
     def __hash__(self) -> int:
         return hash((tuple(self.terms.items()), self.status))
-
-    def _repr_html_(self) -> str:
-        rows = [[f"?{name}", label] for name, label in self.labels.items()]
-        chance = [] if self.status == KNOWN or self.probability is None else [probability(self.probability)]
-        rows += [["status", self.status], *(["probability", each] for each in chance)]
-        rows += [["missing", str(link)] for link in self.missing]
-        return for_notebook(html_table([], [], rows))
 
     def __repr__(self) -> str:
         return f"Row({', '.join(f'{name}={value!r}' for name, value in self.values.items())}, status={self.status!r})"
@@ -218,10 +205,6 @@ class TermTable(AnswerRows[TermRow]):
         return self.statuses.count(KNOWN)
 
     @property
-    def predicted_count(self) -> int:
-        return len(self) - self.known_count
-
-    @property
     def marginals(self) -> Mapping[str, Distribution]:
         """Nothing: the variables have values, and no model has a distribution over those."""
         return {}
@@ -232,9 +215,6 @@ class TermTable(AnswerRows[TermRow]):
 
     def __repr__(self) -> str:
         return f"TermTable({self.holds})" if self.holds is not None else f"TermTable({len(self):,} rows)"
-
-    def __str__(self) -> str:
-        return self.write("table").rstrip("\n")
 
     def label(self, term: Term | None) -> str:
         """What to show for a term."""

@@ -12,7 +12,6 @@ Galkin, Ceylan 2024.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from biqe.benchmarks.query2box import Binding
 from biqe.benchmarks.restricted_pickle import brief
 from biqe.errors import EmptyResult, UnreadableFile
+from biqe.graph.whole_folder import cannot_be_read, read_json
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery, QuerySet
 
 EASY, HARD, NONE = "e", "h", "n"
@@ -99,11 +99,9 @@ def read_split(folder: Path, split: str, binding: Binding) -> TupleQuestions:
 
 def _read(path: Path, free: int, binding: Binding) -> Iterator[tuple[BoundQuery, str, NDArray[np.int32]]]:
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise UnreadableFile(f"{path} has more than {MOST_BYTES:,} bytes")
-        held = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableFile(f"{path} cannot be read as JSON: {str(error)[:200]}") from error
+        held = read_json(path, MOST_BYTES)
+    except OSError as error:
+        raise cannot_be_read(path, error) from error
     if not isinstance(held, dict):
         raise UnreadableFile(f"{path} must hold an object from formula to questions. Got {type(held).__name__}")
     for formula, entries in held.items():

@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 
 from biqe.benchmarks.query2box import REVERSE, Binding, mapped, names_by_id, whole_numbers
-from biqe.benchmarks.restricted_pickle import brief, load_pickle
+from biqe.benchmarks.restricted_pickle import MAX_BYTES, brief, load_pickle
 from biqe.benchmarks.set_operations import sorted_sets
 from biqe.benchmarks.shaped import LAYOUTS, UNIONS, ShapedQueries, join_shapes, rows_of
 from biqe.errors import EmptyResult, UnknownName, UnreadableFile
 from biqe.graph.knowledge_graph import SPLITS, Splits
 from biqe.graph.triples import Triples, as_triples
 from biqe.graph.vocabulary import Vocabulary
+from biqe.graph.whole_folder import read_regular
 from biqe.query.bound import AnswerSets
 
 _E1, _E2, _E3 = ("e", ("r",)), ("e", ("r", "r")), ("e", ("r", "r", "r"))
@@ -110,7 +111,7 @@ def _plain(name: str) -> str:
 def _triples(path: Path, entities: int, relations: int) -> Triples:
     """Triples of a file of ids, those of the odd relations turned round."""
     try:
-        text = path.read_text("ascii")
+        text = read_regular(path, MAX_BYTES).decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableFile(f"{path} cannot be read: {error}") from error
     rows = []

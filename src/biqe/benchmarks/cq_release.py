@@ -312,6 +312,6 @@ def _tokens(text: str, place: str) -> tuple[list[str], list[str], list[str]]:
     return tokens[::2], tokens[1::2], golds
 
 
-def _short(value: object, limit: int = 160) -> str:
+def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}…"
+    return text if len(text) <= 160 else f"{text[:160]}…"

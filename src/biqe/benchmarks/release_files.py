@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 from biqe.errors import InvalidOption, UnreadableFile
+from biqe.graph.whole_folder import open_regular
 
 FILE_NAMES = {
     "dag": "dags_{split}.json",
@@ -122,7 +123,7 @@ def json_items(path: Path, *, read_chars: int = READ_CHARS, item_chars: int = IT
     UnreadableFile names the file and the item that is broken; items count from 0.
     """
     try:
-        with path.open(encoding="utf-8-sig") as file:
+        with open(open_regular(path), encoding="utf-8-sig") as file:
             yield from _Items(path, file.read, read_chars, item_chars)
     except UnicodeDecodeError as error:
         raise UnreadableFile(f"{path} is not UTF-8 text: {error.reason} at byte {error.start:,}") from error

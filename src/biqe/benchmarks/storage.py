@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biqe.errors import UnreadableFile
-from biqe.graph.whole_folder import MANIFEST, write_folder, write_synced
+from biqe.graph.whole_folder import MANIFEST, open_regular, write_folder, write_synced
 
 KIND = "biqe benchmark columns"
 VERSION = 1
@@ -67,7 +67,7 @@ def cache_folder() -> Path:
 def sha256(path: Path) -> str:
     """Checksum of a file, in hex."""
     try:
-        with path.open("rb") as stream:
+        with open(open_regular(path), "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from error

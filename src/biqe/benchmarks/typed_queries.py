@@ -29,8 +29,7 @@ from biqe.exact.answers import answer_sets
 from biqe.graph.knowledge_graph import SPLITS, Graph, Splits
 from biqe.graph.triples import contains, union
 from biqe.mine.filters import holds
-from biqe.mine.signatures import Keys, signatures, unseen
-from biqe.mine.walks import random_edges
+from biqe.mine.walks import Keys, random_edges, signatures, unseen
 from biqe.query.bound import AnswerSets
 
 TYPES = {
@@ -102,7 +101,7 @@ def training_questions(splits: Splits, config: TypedConfig | None = None) -> Sha
 
 
 def typed_questions(
-    splits: Splits, types: NDArray[np.integer], split: str, config: TypedConfig | None = None, *, threads: int = 2
+    splits: Splits, types: NDArray[np.integer], split: str, config: TypedConfig | None = None
 ) -> ShapedQueries:
     """Questions of ``valid`` or ``test`` with answers, hard answers, negatives and hard negatives.
 
@@ -115,7 +114,7 @@ def typed_questions(
         raise InvalidOption(
             f"types must give one for each of {len(splits.vocabulary.entities):,} entities. Got {len(types):,}"
         )
-    worlds = _Worlds(splits, split, np.asarray(types), threads)
+    worlds = _Worlds(splits, split, np.asarray(types))
     parts = []
     for code, (name, shape) in enumerate(TYPES.items()):
         rng = np.random.default_rng([config.seed, SPLITS.index(split), code])
@@ -130,14 +129,14 @@ def typed_questions(
 class _Worlds:
     """The graphs that a split's questions are about, each built once."""
 
-    def __init__(self, splits: Splits, split: str, types: NDArray[np.integer], threads: int) -> None:
+    def __init__(self, splits: Splits, split: str, types: NDArray[np.integer]) -> None:
         place = SPLITS.index(split)
         self.new = getattr(splits, split)
         self.before = Graph(splits.vocabulary, union(*(getattr(splits, part) for part in SPLITS[:place])))
         self.upto = Graph(splits.vocabulary, union(self.before.triples, self.new))
         self.complete = self.upto if place == len(SPLITS) - 1 else splits["complete"]
         self.source = _Targets(self.upto)
-        self.types, self.threads = types, threads
+        self.types = types
 
 
 @dataclass(frozen=True)
@@ -197,7 +196,7 @@ def _with_answers(
     """Those of the questions that need a new triple and have negatives, with all their sets."""
 
     def solve(graph: Graph, some: _Drawn) -> AnswerSets:
-        return answer_sets(graph, lay_out(shape, some.anchors, some.relations), threads=worlds.threads)
+        return answer_sets(graph, lay_out(shape, some.anchors, some.relations))
 
     known = solve(worlds.before, drawn)
     rows = np.flatnonzero(~holds(known, drawn.target))
@@ -227,7 +226,7 @@ def _partial(worlds: _Worlds, shape: str, drawn: _Drawn, true: AnswerSets) -> An
     sets, owners = [], []
     for branch, anchors, relations in _BRANCHES.get(shape, ()):
         rows = lay_out(branch, drawn.anchors[:, list(anchors)], drawn.relations[:, list(relations)])
-        found = answer_sets(worlds.complete, rows, threads=worlds.threads)
+        found = answer_sets(worlds.complete, rows)
         sets.append(found.values)
         owners.append(np.repeat(np.arange(count), np.diff(found.offsets)))
     if not sets:

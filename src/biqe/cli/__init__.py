@@ -18,7 +18,7 @@ import textwrap
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -283,7 +283,8 @@ def _show(message: str, hint: str | None, *, kind: str = "error") -> None:
         lines = _wrap(f"{label}: {first}", width) + [part for line in more for part in _wrap(line, width)]
         if coloured:
             lines[0] = typer.style(f"{label}:", fg=colour, bold=True) + lines[0][len(label) + 1 :]
-        print("\n".join(lines), file=sys.stderr)
+        with suppress(OSError):  # standard error may be full or closed; the exit code still tells
+            print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def _wrap(line: str, width: int) -> list[str]:

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral, Real
 from pathlib import PurePath
@@ -129,6 +129,18 @@ def progress(description: str, total: float | None = None) -> Iterator[Advance]:
     """
     with _bar(description, total) if err.is_terminal else _lines(description, total) as advance:
         yield advance
+
+
+def so_far(advance: Advance) -> Callable[[int, int], None]:
+    """What is called with the numbers of units that are done and that there are, and moves a progress display on."""
+    before = 0
+
+    def show(done: int, total: int) -> None:
+        nonlocal before
+        advance(done - before)
+        before = done
+
+    return show
 
 
 @contextmanager

@@ -93,9 +93,11 @@ def query_text(query: str | None, target: str, *, command: str = "ask") -> str:
 
     If standard input has no query, the error shows an example for ``command`` and ``target``.
     """
+    from biqe.query.scan import MAX_CHARACTERS
+
     if query is None or query == "-":
         try:
-            text = "" if sys.stdin is None else sys.stdin.read()
+            text = "" if sys.stdin is None else sys.stdin.read(MAX_CHARACTERS + 1)
         except UnicodeDecodeError as error:
             raise UnreadableFile(f"standard input is not UTF-8 text: {error}") from error
         if query is None and not text.strip():
@@ -103,16 +105,21 @@ def query_text(query: str | None, target: str, *, command: str = "ask") -> str:
                 "no query was given",
                 hint=f"biqe {command} {target} 'SELECT ?x WHERE {{ ... }}'; @FILE reads a file, - standard input",
             )
-        return text
-    if query.startswith("@"):
-        path = Path(query[1:])
+        place = "standard input"
+    elif query.startswith("@"):
+        place = f"query file {query[1:]}"
         try:
-            return path.read_text(encoding="utf-8-sig")
+            with open(query[1:], encoding="utf-8-sig") as file:
+                text = file.read(MAX_CHARACTERS + 1)
         except OSError as error:
-            raise UnreadableFile(f"query file {path} cannot be read: {error.strerror or error}") from error
+            raise UnreadableFile(f"{place} cannot be read: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
-            raise UnreadableFile(f"query file {path} is not UTF-8 text: {error}") from error
-    return query
+            raise UnreadableFile(f"{place} is not UTF-8 text: {error}") from error
+    else:
+        return query
+    if len(text) > MAX_CHARACTERS:
+        raise UnreadableFile(f"{place} has more than {MAX_CHARACTERS:,} characters, the most that are read")
+    return text
 
 
 def given_options(context: typer.Context, *, apart_from: tuple[str, ...] = ()) -> list[str]:

@@ -121,7 +121,7 @@ def _write(kb: KnowledgeBase, answers: Any, form: str, known_limit: int | None, 
             written += "".join(f"\nrow {row.number + 1}\n{why.to_text().rstrip()}\n" for row, why in explained)
     if form == "csv" and sys.stdout.isatty():
         # CSV has no escapes: names go out as they are, but not to a terminal, which would obey them.
-        from biqe.explain.words import visible
+        from biqe.graph.words import visible
 
         written = "\n".join(map(visible, written.split("\r\n")))
     sys.stdout.write(written)

@@ -123,7 +123,7 @@ def evaluate(
     import torch
 
     from biqe.benchmarks.anycq import TupleQuestions
-    from biqe.cli._console import err, print_json, progress
+    from biqe.cli._console import err, print_json, progress, so_far
     from biqe.cli._console import out as stdout
     from biqe.cli._evaluation_queries import graph_of, is_benchmark, of_benchmark, of_release, of_run, of_set
     from biqe.evaluate import loop
@@ -187,13 +187,6 @@ def evaluate(
     )
 
     with progress("ranking", len(asked.queries)) as advance:
-        done = 0
-
-        def show(count: int, total: int) -> None:
-            nonlocal done
-            advance(count - done)
-            done = count
-
         report = loop.evaluate(
             loaded.model,
             asked.queries,
@@ -202,7 +195,7 @@ def evaluate(
             batch_targets=batch_targets,
             bootstrap=bootstrap,
             seed=seed,
-            progress=show,
+            progress=so_far(advance),
             fingerprints=fingerprints,
             notes={
                 "run": str(run),
@@ -235,19 +228,9 @@ def _qar(
     """Protocol qar: a tuple a question."""
     from biqe import benchmarks
     from biqe.benchmarks.anycq import TupleQuestions
-    from biqe.cli._console import progress
+    from biqe.cli._console import progress, so_far
     from biqe.evaluate import qar
     from biqe.evaluate.loop import fingerprint
-
-    def shown(advance: Any) -> Any:
-        done = 0
-
-        def show(count: int, total: int) -> None:
-            nonlocal done
-            advance(count - done)
-            done = count
-
-        return show
 
     assert isinstance(asked.queries, TupleQuestions)
     model.eval()
@@ -259,7 +242,7 @@ def _qar(
             asked.notes["split"],
             bootstrap=bootstrap,
             seed=seed,
-            progress=shown(advance),
+            progress=so_far(advance),
             notes=asked.notes,
             fingerprints={"queries": fingerprint(asked.queries), **fingerprints},
         )

@@ -184,7 +184,7 @@ def _shares(text: str | None) -> tuple[float, float] | None:
 def show_import(out_folder: Path, imported: Imported) -> None:
     """Print what was read, how it was understood, and what was left out."""
     from biqe.cli._console import err, listed, out
-    from biqe.explain.words import visible, wrapped
+    from biqe.graph.words import visible, wrapped
 
     manifest = imported.manifest
     counts: dict[str, Any] = manifest["source"]["counts"]

@@ -28,7 +28,7 @@ def reproduce(
         str | None, typer.Option(metavar="MODEL", help="One recipe of the table.", show_default=False)
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Train each for so long, not as its recipe says.", show_default=False)
+        float | None, typer.Option(help="Train each for so long in all, not as its recipe says.", show_default=False)
     ] = None,
     sample: Annotated[
         int | None, typer.Option(help="Rank so many queries of each shape, not all.", show_default=False)
@@ -166,7 +166,6 @@ def results_show(
 def _show_plan(listed: list[Job], results: Path, *, as_json: bool) -> None:
     from biqe.cli._console import out as stdout
     from biqe.cli._console import print_json, table
-    from biqe.reproduce.recipe import budget
     from biqe.reproduce.result import done_as, path_of
 
     plan = [
@@ -174,7 +173,7 @@ def _show_plan(listed: list[Job], results: Path, *, as_json: bool) -> None:
             "job": job.name,
             "benchmark": job.recipe.benchmark,
             "model": job.recipe.model,
-            "budget": budget(job.train) if job.trains else "",
+            "budget": job.budget,
             "run": job.run_name if job.trains else None,
             "done": done_as(path_of(results, job), job),
             "settings": job.settings,

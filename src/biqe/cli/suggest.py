@@ -180,7 +180,7 @@ def _show(found: Suggestions, target: str) -> None:
 
 def lines_of(one: Suggestion, width: int) -> list[str]:
     """A suggestion as people read it: the link with its probability, then the reason."""
-    from biqe.explain.words import probability, visible, wrapped
+    from biqe.graph.words import probability, visible, wrapped
 
     link = visible("  ".join(one.labels))
     head = f"{probability(one.probability)}  "

@@ -164,7 +164,7 @@ def _show_found(kb: KnowledgeBase) -> None:
 
     from biqe.answer.answers import Answers
     from biqe.cli._console import out
-    from biqe.explain.words import probability, visible, wrapped
+    from biqe.graph.words import probability, visible, wrapped
     from biqe.knowledge_base import open as open_knowledge_base
     from biqe.suggest.found_again import LISTED, found_again
 

@@ -13,11 +13,9 @@ report.py         the report: JSON on disk
 text_table.py     text tables in 80 columns, and the report as one
 one_at_a_time.py  predicting one target after the other (paper, section "Analysis")
 attention.py      what masks attend to (paper, section "Analysis")
-tuples.py         ranks of whole rows: all targets right at once
 timing.py         milliseconds a query
 machine.py        the machine that figures were made on
 pictures.py       what all pictures share: matplotlib, colours, files
-attention_picture.py  the attention of one query as a heat map
 """
 
 from biqe.evaluate.loop import evaluate, evaluate_together

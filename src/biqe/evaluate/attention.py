@@ -29,8 +29,9 @@ import torch
 from numpy.typing import NDArray
 
 from biqe.errors import EmptyResult, UnsupportedQuery
+from biqe.evaluate.pictures import BLUE, HEAT, ORANGE, SOFT, Page, text_width
 from biqe.evaluate.report import plain
-from biqe.evaluate.scoring import Progress, Skipped, at_rest, batches, by_reason, nothing_ranked, supported
+from biqe.evaluate.scoring import Skipped, at_rest, batches, by_reason, nothing_ranked, supported
 from biqe.graph.vocabulary import Vocabulary
 from biqe.models._contract import trace
 from biqe.models._device import device_of, on_device
@@ -39,6 +40,8 @@ from biqe.query.dag import analyse
 from biqe.query.tokens import TokenTable, tokens
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from biqe.models._contract import QueryModel, Trace
 
 BATCH_QUERIES = 64
@@ -73,22 +76,19 @@ class AttentionShares:
         return {"format": "biqe-analysis", "analysis": "attention", **plain(self), "published": 0.304}
 
 
-def attention_shares(
-    model: QueryModel, queries: QuerySet, *, strict: bool = False, progress: Progress | None = None
-) -> AttentionShares:
+def attention_shares(model: QueryModel, queries: QuerySet) -> AttentionShares:
     """How much attention the masks of ``queries`` pay outside of their ancestors and descendants.
 
     Needs a model that can show its attention over tokens (``HasAttention``); others refuse. Queries that the model
     does not support are counted.
     """
-    rows, refused = supported(model, queries, strict)
+    rows, refused = supported(model, queries, strict=False)
     if len(rows) == 0:
         raise nothing_ranked(len(queries), by_reason(refused), "traced")
     asked = queries.take(rows)
     shares: list[NDArray[np.float64]] = []  # (masks, layers, heads) of each query
     uniform: list[NDArray[np.float64]] = []  # (masks,)
     positions: list[str] = []
-    done = 0
     with at_rest(model):
         encoded = model.encode(asked)
         for part in batches(np.asarray(encoded.sizes), np.ones(len(asked), np.int64), BATCH_QUERIES):
@@ -106,9 +106,6 @@ def attention_shares(
                 uniform.append(outside.mean(axis=1))
                 roles = dict(zip(query.targets, analyse(query).roles, strict=True))
                 positions += [roles[node] for node in elements[masks].tolist()]
-            done += len(part)
-            if progress is not None:
-                progress(done, len(rows))
     if not shares:
         raise EmptyResult(f"none of {len(rows):,} queries has a mask")
     share, even = np.concatenate(shares), np.concatenate(uniform)
@@ -165,7 +162,7 @@ def token_elements(trace: Trace, place: int) -> tuple[NDArray[np.int64], NDArray
 
 @dataclass(frozen=True)
 class QueryAttention:
-    """Attention of the masks of one query, with names: what ``attention_picture`` draws."""
+    """Attention of the masks of one query, with names: what ``heat_map`` draws."""
 
     model: str
     patterns: tuple[str, ...]
@@ -185,10 +182,9 @@ class QueryAttention:
     predictions: tuple[tuple[tuple[str, float], ...], ...]
     """For each target the first few entities and their probabilities."""
 
-    def mean(self, layer: int | None = None, head: int | None = None) -> NDArray[np.float64]:
-        """(V, T) attention averaged over all layers and heads, or of one of them."""
-        weights = self.weights if layer is None else self.weights[[layer]]
-        return (weights if head is None else weights[:, [head]]).mean(axis=(0, 1))
+    def mean(self) -> NDArray[np.float64]:
+        """(V, T) attention averaged over all layers and heads."""
+        return self.weights.mean(axis=(0, 1))
 
     def to_json(self) -> dict[str, Any]:
         """Dicts, lists, strings and numbers only."""
@@ -260,3 +256,85 @@ def _relation(relation: int, vocabulary: Vocabulary | None) -> str:
         return f"relation {relation}"
     count = len(vocabulary.relations)
     return vocabulary.relations[relation % count] + (" (inverse)" if relation >= count else "")
+
+
+# The attention of one query as a heat map, like the paper's figure "Attention in BiQE"
+
+# A column for each unknown, a row for each token of the query, path after path; the darker a cell, the more attention.
+# Above it stands the query, and what the model predicts; below it, what share of the attention goes to tokens that are
+# neither ancestors nor descendants of the unknown, which are framed.
+
+
+LONGEST = 44
+"""Characters of a name; longer ones lose their middle."""
+MARGIN, LINE, SIZE, ROW, CELL = 24, 18, 12, 24, 76
+
+
+def heat_map(attention: QueryAttention) -> Figure:
+    """The picture of all layers and heads together, to be drawn by ``pictures.render`` or ``pictures.save``."""
+    layers, heads = attention.weights.shape[:2]
+    weights = attention.mean()  # (V, T)
+    names = [shortened(target, 12) for target in attention.targets]
+    page = Page()
+    y: float = MARGIN + SIZE
+    page.text(MARGIN, y, f"What the unknowns look at ({attention.model})", size=15, is_bold=True)
+    y += 1.5 * LINE
+    page.text(MARGIN, y, "The query", is_bold=True)
+    for pattern in attention.patterns:
+        y += LINE
+        page.text(MARGIN, y, shortened(pattern, 100))
+    y += 0.5 * LINE
+    for name, best in zip(names, attention.predictions, strict=True):
+        y += LINE
+        chances = ", ".join(f"{entity} ({100 * p:.0f} %)" for entity, p in best)
+        page.text(MARGIN, y, shortened(f"{name} is predicted to be {chances}", 110))
+    y = _cells(page, attention, weights, names, y + LINE)
+
+    notes = [
+        f"Attention of each unknown to each token; a column adds up to 100 % (mean of {layers} "
+        f"layers and {heads} heads).",
+        "Framed: tokens that are neither before nor after the unknown in the query.",
+    ]
+    for name, row, outside in zip(names, weights, attention.outside, strict=True):
+        notes.append(f"{name}: {100 * row[outside].sum():.0f} % of its attention goes to framed tokens")
+    for note in notes:
+        y += LINE
+        page.text(MARGIN, y, note, size=11, fill=SOFT)
+    return page.figure(MARGIN)
+
+
+def _cells(page: Page, attention: QueryAttention, weights: np.ndarray, names: list[str], y: float) -> float:
+    """Draw the cells from y downwards; where they end."""
+    words = [shortened(word) for word in attention.words]
+    left = MARGIN + max(text_width(word, SIZE) for word in words) + 2 * SIZE
+    strongest = max(float(weights.max()), 1e-9)
+    y += ROW
+    for column, name in enumerate(names):
+        page.text(left + CELL * (column + 0.5), y - 8, name, anchor="center", is_bold=True)
+    path = None
+    for token, word in enumerate(words):
+        if attention.paths[token] != path:
+            path = attention.paths[token]
+            y += ROW
+            page.text(MARGIN, y - 7, f"path {path + 1}, from its end", fill=SOFT)
+        page.text(left - SIZE, y + ROW - 8, word, anchor="right", is_bold=attention.kinds[token] == "mask")
+        for column in range(len(names)):
+            x, weight = left + CELL * column, float(weights[column, token])
+            frame = ORANGE if attention.outside[column, token] else None
+            strength = 0.04 + (HEAT - 0.04) * weight / strongest
+            page.box(x + 3, y + 3, CELL - 6, ROW - 6, fill=BLUE, stroke=frame, line=2, strength=strength)
+            page.text(x + CELL / 2, y + ROW - 8, f"{100 * weight:.0f} %", anchor="center", size=11)
+        y += ROW
+    return y + 0.5 * LINE
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """The text, without its middle where it is longer than ``longest``.
+
+    >>> shortened("/film/film/release_date_s/film_release_region", 21)
+    '/film/film…ase_region'
+    """
+    if len(text) <= longest:
+        return text
+    ahead = (longest - 1) // 2
+    return f"{text[:ahead]}…{text[len(text) - (longest - 1 - ahead) :]}"

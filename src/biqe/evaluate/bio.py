@@ -14,7 +14,7 @@ an intersection have them again against hard negatives (entities that satisfy a 
 is the mean over all of these, each with the same weight: 7 types and 4 of them again for the seven of the paper.
 Ties count half. The original's percentile (scipy's ``percentileofscore``) counts a tie with k negatives as
 (k + 1) / 2 of them, ours as k / 2, so that a constant score gets exactly .5; without ties the two agree.
-The paper (table 3) says only that it follows these protocols and gives one AUC and one APR.
+The paper (table 4) says only that it follows these protocols and gives one AUC and one APR.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class AnswerScores:
 
 
 class Bio(Protocol[ShapedQueries, AnswerScores]):
-    """Protocol ``bio``: see the module's text. Use it to compare with table 3 of the paper, and with GQE, MPQE or
+    """Protocol ``bio``: see the module's text. Use it to compare with table 4 of the paper, and with GQE, MPQE or
     TractOR on Bio.
 
     The seed of the bootstrap also chooses the one negative of each question that AUC compares with.

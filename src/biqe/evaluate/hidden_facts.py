@@ -44,7 +44,7 @@ class HiddenFacts:
     """Expected calibration error of the probabilities of links; None where links have scores alone."""
 
 
-def hidden_facts(model: QueryModel, splits: Splits, *, seed: int = 0) -> HiddenFacts | None:
+def hidden_facts(model: QueryModel, splits: Splits) -> HiddenFacts | None:
     """How ``model`` finds the facts in the valid split. None where there are none, or it can read no single link."""
     knowledge = getattr(model, "knowledge", None)
     if knowledge is not None and knowledge.record.calibrated:
@@ -62,7 +62,7 @@ def hidden_facts(model: QueryModel, splits: Splits, *, seed: int = 0) -> HiddenF
         )
     facts = splits.valid
     if len(facts) > MOST_FACTS:
-        facts = facts[np.sort(np.random.default_rng(seed).choice(len(facts), MOST_FACTS, replace=False))]
+        facts = facts[np.sort(np.random.default_rng(0).choice(len(facts), MOST_FACTS, replace=False))]
     if len(facts) == 0:
         return None
     heads, tails = np.concatenate([facts[:, 0], facts[:, 2]]), np.concatenate([facts[:, 2], facts[:, 0]])

@@ -82,22 +82,19 @@ def one_at_a_time(
     queries: QuerySet,
     *,
     filter_graph: str = "complete",
-    strict: bool = False,
     batch_targets: int | None = None,
     bootstrap: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
     progress: Progress | None = None,
 ) -> OneAtATime:
     """Both ways of predicting the targets of ``queries``, compared; filters and options as in ``evaluate``.
 
     Batched: turn i is asked for all queries that have more than i targets. ``progress`` counts queries times turns.
     """
-    _, _, [measured] = measure(model, queries, [Cq(filter_graph)], strict=strict, batch_targets=batch_targets)
+    _, _, [measured] = measure(model, queries, [Cq(filter_graph)], batch_targets=batch_targets)
     joint = RankedTargets.join(measured)
     start = time.perf_counter()
     iterative, turn_of, refused = _in_turns(
-        model, queries, filters_of(queries, filter_graph), strict, batch_size(model, batch_targets), progress
+        model, queries, filters_of(queries, filter_graph), batch_size(model, batch_targets), progress
     )
     seconds = time.perf_counter() - start
     numbers, ranks = iterative.targets, iterative.ranks
@@ -110,7 +107,7 @@ def one_at_a_time(
 
     def figures(ranks: Ranks, members: NDArray[np.int64]) -> Figures:
         roles, kinds = queries.roles[queries.target_nodes[numbers[members]]], queries.kinds[owner[members]]
-        return average_targets(ranks.take(members), owner[members], roles, kinds, Bootstrap(bootstrap, seed, level))
+        return average_targets(ranks.take(members), owner[members], roles, kinds, Bootstrap(bootstrap))
 
     everything = np.arange(len(numbers))
     whole = figures(ranks, everything)
@@ -131,11 +128,11 @@ def one_at_a_time(
 
 
 def _in_turns(
-    model: QueryModel, queries: QuerySet, filters: AnswerSets, strict: bool, size: int, progress: Progress | None
+    model: QueryModel, queries: QuerySet, filters: AnswerSets, size: int, progress: Progress | None
 ) -> tuple[RankedTargets, NDArray[np.int64], dict[int, str]]:
     """Ranks of the targets with a gold entity, the turn of each, and the queries that were refused on the way."""
     gold = queries.gold[queries.target_nodes]
-    rows, refused = supported(model, queries, strict)
+    rows, refused = supported(model, queries, strict=False)
     turns, orders = _orders(queries, rows)
     nodes = queries.nodes.copy()
     total, done = int(np.diff(queries.target_offsets)[rows].sum()), 0
@@ -147,7 +144,7 @@ def _in_turns(
             if len(rows) == 0:
                 break
             asked = replace(queries, nodes=nodes, filters={}).take(rows)
-            able, newly_refused = supported(model, asked, strict)
+            able, newly_refused = supported(model, asked, strict=False)
             refused |= {
                 int(rows[place]): f"after {turn} of its targets was filled in: {reason}"
                 for place, reason in newly_refused.items()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from biqe.models._contract import QueryModel
 
 CONJUNCTIVE = ("1p", "2p", "3p", "2i", "3i", "ip", "pi")
-"""The shapes whose mean is the headline of protocol ``q2b``: those of table 1 of the paper. Unions stand apart."""
+"""The shapes whose mean is the headline of protocol ``q2b``: those of table 2 of the paper. Unions stand apart."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RankedTargets:
 
 
 class Cq(Protocol[QuerySet, RankedTargets]):
-    """Protocol ``cq``: the paper's way for its CQ and Paths sets. Use it to compare with tables 2 and 5 of the paper.
+    """Protocol ``cq``: the paper's way for its CQ and Paths sets. Use it to compare with tables 3 and 5 of the paper.
 
     Each target with a gold entity is ranked among all entities, without its other true values in ``filter_graph``:
     ``complete``, ``split`` or ``reach``.
@@ -198,7 +198,7 @@ class GroupMeans:
 
 
 class Query2Box(Protocol[ShapedQueries, QuestionMeans]):
-    """Protocol ``q2b``: Query2Box's way (Ren et al. 2020), which table 1 of the paper follows. Use it to compare with
+    """Protocol ``q2b``: Query2Box's way (Ren et al. 2020), which table 2 of the paper follows. Use it to compare with
     that table, with Query2Box, or with CQD's tables on its data.
 
     Every hard answer is ranked with all other answers, easy and hard, filtered out, and among ``candidates`` only where

@@ -320,9 +320,7 @@ def _of(found: Found, members: NDArray[np.bool_]) -> Found:
     return Found(found.right[members], found.probabilities[members], found.seconds[members])
 
 
-def thresholds_on(
-    model: QueryModel, graph: Graph, questions: TupleQuestions, seed: int = 0, progress: Progress | None = None
-) -> dict[int, float]:
+def thresholds_on(model: QueryModel, graph: Graph, questions: TupleQuestions, seed: int = 0) -> dict[int, float]:
     """Thresholds by the number of free variables, from THRESHOLD_QUESTIONS of each."""
     free = np.array([rows.shape[1] for rows in questions.answers])
     rng = np.random.default_rng(seed)
@@ -330,7 +328,7 @@ def thresholds_on(
         np.concatenate([rng.permutation(np.flatnonzero(free == n))[:THRESHOLD_QUESTIONS] for n in np.unique(free)])
     )
     sample = questions.take(taken)
-    found = searched(model, graph, sample, exact_alone(graph, sample), progress)
+    found = searched(model, graph, sample, exact_alone(graph, sample))
     return cross_chosen(found, sample.kinds, free[taken], seed)[1]
 
 

@@ -74,9 +74,6 @@ def time_per_query(
     *,
     singles: int = 200,
     repeats: int = 3,
-    batch_targets: int | None = None,
-    strict: bool = False,
-    seed: int = 0,
 ) -> Timing:
     """How long ``model`` takes for ``queries``: a seeded sample of ``singles`` one by one, and all in batches.
 
@@ -85,13 +82,13 @@ def time_per_query(
     if singles < 1 or repeats < 1:
         raise InvalidOption(f"singles and repeats must be at least 1. Got {singles} and {repeats}")
     rows = queries.rows if isinstance(queries, ShapedQueries) else queries
-    able, refused = supported(model, rows, strict)
+    able, refused = supported(model, rows, strict=False)
     skipped = by_reason(refused)
     if len(able) == 0:
         raise nothing_ranked(len(rows), skipped, "timed")
     asked = replace(rows, filters={}).take(able)
-    chosen = np.random.default_rng(seed).permutation(len(asked))[: singles + WARM_UP]
-    size = batch_size(model, batch_targets)
+    chosen = np.random.default_rng(0).permutation(len(asked))[: singles + WARM_UP]
+    size = batch_size(model, None)
     with at_rest(model):
         alone = _one_by_one(model, asked, chosen)
         batched = min(_in_batches(model, asked, size) for _ in range(repeats))

@@ -21,7 +21,7 @@ from biqe.errors import BiqeError, InvalidOption
 from biqe.exact.adjacency import Adjacency, adjacency, numpy_join
 from biqe.graph.knowledge_graph import Graph
 from biqe.query.bound import HIDDEN, TARGET, AnswerSets, BoundQuery, QuerySet
-from biqe.query.fold import reduced
+from biqe.query.dag import reduced
 
 MAX_ROWS = 10_000_000
 """Rows that ``tuples`` returns at most where no limit is given."""

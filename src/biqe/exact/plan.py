@@ -7,12 +7,29 @@ semi-joins; edges outside the forest make the query cyclic and are left to the s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from biqe.graph.compiled import compiled
+
+def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """A decorator: ``numba.njit`` with these options and a cache.
+
+    numba caches compiled code beside the source, in the user's cache folder, or in NUMBA_CACHE_DIR, and raises where it
+    can write to none of them, as in a read-only container. There, each process compiles anew.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        try:
+            return njit(cache=True, **options)(function)
+        except RuntimeError:
+            return njit(**options)(function)
+
+    return decorate
+
 
 # The kernels of this room are compiled once, kept on disk, and run without the interpreter's lock.
 kernel = compiled(nogil=True, error_model="numpy", _nrt=False)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -39,6 +40,8 @@ _REFUSED = {
         "INSERT DELETE LOAD CLEAR DROP CREATE ADD MOVE COPY".split(), "a query does not change a graph; import triples"
     ),
 }
+_SIMPLE = re.compile(r"[A-Za-z0-9_.-]+")
+"""Names that stand in an IRI as they are."""
 _NOT_IN_IRI = re.compile(r'[\x00-\x20<>"{}|^`\\%]')
 _BLANK_LABEL = re.compile(r"(?!0_)\w(?:[\w.-]*[\w-])?")
 _ERROR = re.compile(r"error at (\d+):(\d+): (.*)", re.DOTALL)
@@ -138,6 +141,7 @@ class ExactStore:
         return Solutions(variables, tuple(rows))
 
 
+@lru_cache(4096)
 def iri_of(name: str) -> pyoxigraph.NamedNode:
     """The IRI of a name; ``name_of`` leads back.
 
@@ -146,15 +150,15 @@ def iri_of(name: str) -> pyoxigraph.NamedNode:
     """
     from pyoxigraph import NamedNode
 
-    spellings = [PLAIN + _NOT_IN_IRI.sub(lambda found: f"%{ord(found[0]):02X}", name), PLAIN + quote(name, safe="")]
+    if _SIMPLE.fullmatch(name):  # as most are, of which an update may have a hundred thousand
+        return NamedNode(PLAIN + name)
     if is_absolute(name) and not name.startswith(PLAIN):
-        spellings.insert(0, name)
-    for spelling in spellings[:-1]:
-        try:
-            return NamedNode(spelling)
-        except ValueError:
-            continue  # not what an IRI may look like; the last spelling always is
-    return NamedNode(spellings[-1])
+        with suppress(ValueError):  # not what an IRI may look like
+            return NamedNode(name)
+    try:
+        return NamedNode(PLAIN + _NOT_IN_IRI.sub(lambda found: f"%{ord(found[0]):02X}", name))
+    except ValueError:
+        return NamedNode(PLAIN + quote(name, safe=""))
 
 
 def node_of(name: str) -> pyoxigraph.NamedNode | pyoxigraph.BlankNode:
@@ -163,9 +167,9 @@ def node_of(name: str) -> pyoxigraph.NamedNode | pyoxigraph.BlankNode:
     >>> node_of("_:b1").value, node_of("_:-1").value, node_of("_: ").value
     ('b1', '0_-1', 'urn:biqe:name:_:%20')
     """
-    from pyoxigraph import BlankNode
-
     if name.startswith("_:"):
+        from pyoxigraph import BlankNode
+
         # Names of nodes without a label start with a hyphen, which RDF allows no label to do.
         label = name[2:] if _BLANK_LABEL.fullmatch(name, 2) else f"0_{name[2:]}"
         try:
@@ -173,6 +177,15 @@ def node_of(name: str) -> pyoxigraph.NamedNode | pyoxigraph.BlankNode:
         except ValueError:
             pass  # a name of a table, which needs to be no label
     return iri_of(name)
+
+
+def is_blank(name: str) -> bool:
+    """Whether the store has this name as a blank node."""
+    if not name.startswith("_:"):
+        return False
+    from pyoxigraph import BlankNode
+
+    return isinstance(node_of(name), BlankNode)
 
 
 def blank_name(label: str) -> str:

@@ -1,7 +1,6 @@
 """Why a row is an answer: in a sentence, in words and numbers, and as a picture.
 
 reasons.py         what speaks for a missing link and against it: rules, kinds, rivals; why(): the sentence
-kind_fit.py        how an entity fits a relation, in counts
 attention.py       on request: which parts of the query each unknown looked at
 counterfactual.py  on request: how the row's share changes when the query, or what the model may use, changes
 compose.py         explain(): all of it together
@@ -10,33 +9,11 @@ explanation.py     Explanation: what a user gets
 text.py            the explanation in 80 columns
 graph_layout.py    where the nodes and the links of a query stand in a picture
 picture.py         the explanation as a picture
-words.py           names as they may be shown
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from biqe.explain.compose import explain
-    from biqe.explain.explanation import Explanation
-    from biqe.explain.parts import VIEWS
-    from biqe.explain.reasons import why
+from biqe.explain.compose import explain
+from biqe.explain.explanation import Explanation
+from biqe.explain.parts import VIEWS
+from biqe.explain.reasons import why
 
 __all__ = ["VIEWS", "Explanation", "explain", "why"]
-
-
-def __getattr__(name: str) -> Any:
-    # Answering needs words.py alone, and pictures take long to load.
-    if name not in __all__:
-        raise AttributeError(f"module 'biqe.explain' has no attribute {name!r}")
-    from biqe.explain import compose, explanation, parts, reasons
-
-    found = {
-        "VIEWS": parts.VIEWS,
-        "Explanation": explanation.Explanation,
-        "explain": compose.explain,
-        "why": reasons.why,
-    }
-    globals().update(found)
-    return found[name]

@@ -27,14 +27,14 @@ from biqe.explain.parts import (
     Witness,
 )
 from biqe.explain.reasons import reasons, stated, why
-from biqe.explain.words import HELD
-from biqe.explain.words import probability as shown
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.vocabulary import Vocabulary
-from biqe.predict.evidence import Evidence, EvidenceSearch, IdLink, Masks, forward
+from biqe.graph.words import HELD
+from biqe.graph.words import probability as shown
+from biqe.predict.evidence import Evidence, EvidenceSearch, IdLink, Masks
 from biqe.predict.predictor import Predictor
 from biqe.query.bound import HIDDEN as HIDDEN_NODE
-from biqe.query.bound import TARGET, BoundQuery
+from biqe.query.bound import TARGET, BoundQuery, forward
 
 if TYPE_CHECKING:
     from biqe.models._contract import QueryModel

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from biqe.errors import InvalidOption, RunFailed
-from biqe.explain import text, words
+from biqe.explain import text
 from biqe.explain.attention import Attention, Table
 from biqe.explain.counterfactual import Change, Counterfactual
 from biqe.explain.parts import CONSTANT, HIDDEN, KNOWN, Node, Pattern, Witness
 from biqe.explain.reasons import Reason
-from biqe.graph.visible import for_notebook, html_table
+from biqe.graph import words
+from biqe.graph.words import for_notebook, html_table
 
 FORMATS = {"text": "txt", "json": "json", "svg": "svg", "png": "png"}
 """Forms of an explanation, and how the names of their files end."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from biqe.evaluate.pictures import ASKED, BLUE, INK, ORANGE, PLAIN, SOFT, Page, Point, text_width
-from biqe.explain import parts, text, words
+from biqe.explain import parts, text
 from biqe.explain.graph_layout import place
+from biqe.graph import words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from biqe.explain import words
 from biqe.explain.attention import Attention
 from biqe.explain.counterfactual import CUT, HIDDEN_NAME, TAKEN, Change, Counterfactual
 from biqe.explain.parts import ATTENTION, CONSTANT, COUNTERFACTUAL, HIDDEN, KNOWN, WITNESS, Node, Witness
 from biqe.explain.reasons import Reason, ordinal
+from biqe.graph import words
 
 if TYPE_CHECKING:
     # Explanations write themselves through this module, so it knows them by their type only.

@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 
 from biqe.errors import UnreadableFile
 from biqe.graph.knowledge_graph import SPLITS, Splits
-from biqe.graph.labels import Aliases, Labels
 from biqe.graph.literals import Literals
-from biqe.graph.vocabulary import Names, Vocabulary
+from biqe.graph.vocabulary import Aliases, Labels, Names, Vocabulary
 from biqe.graph.whole_folder import (
     MANIFEST,
     cannot_be_read,

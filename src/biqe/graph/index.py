@@ -86,17 +86,3 @@ def _offsets(keys: Int, count: int) -> Offsets:
 
 def _column(values: Int, order: NDArray[np.intp] | None = None) -> Int:
     return np.ascontiguousarray(values if order is None else values[order], np.int32)
-
-
-def objects(index: Index, subject: int, relation: int) -> Int:
-    """Objects o of stored triples (subject, relation, o), sorted; a view."""
-    start, stop = index.out_offsets[subject], index.out_offsets[subject + 1]
-    low, high = np.searchsorted(index.out_relations[start:stop], [relation, relation + 1])
-    return index.out_objects[start + low : start + high]
-
-
-def subjects(index: Index, relation: int, object_: int) -> Int:
-    """Subjects s of stored triples (s, relation, object_), sorted; a view."""
-    start, stop = index.in_offsets[object_], index.in_offsets[object_ + 1]
-    low, high = np.searchsorted(index.in_relations[start:stop], [relation, relation + 1])
-    return index.in_subjects[start + low : start + high]

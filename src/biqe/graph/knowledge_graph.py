@@ -13,13 +13,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biqe.errors import InvalidOption
 from biqe.graph.index import Index, build_index
 from biqe.graph.literals import Literals
 from biqe.graph.triples import Triples, as_triples, union
-from biqe.graph.visible import for_notebook, html_table
 from biqe.graph.vocabulary import Vocabulary
+from biqe.graph.words import for_notebook, html_table
 
 if TYPE_CHECKING:
     import pandas
@@ -188,6 +189,26 @@ class Graph:
     def index(self) -> Index:
         """Neighbours, both ways; built on first use."""
         return build_index(self.triples, self.entity_count, self.relation_count)
+
+    def objects(self, subject: int, relation: int) -> NDArray[np.int32]:
+        """Objects o of stored triples (subject, relation, o), ascending; a view."""
+        index = self.index
+        start, stop = index.out_offsets[subject], index.out_offsets[subject + 1]
+        low, high = np.searchsorted(index.out_relations[start:stop], [relation, relation + 1])
+        return index.out_objects[start + low : start + high]
+
+    def subjects(self, relation: int, object_: int) -> NDArray[np.int32]:
+        """Subjects s of stored triples (s, relation, object_), ascending; a view."""
+        index = self.index
+        start, stop = index.in_offsets[object_], index.in_offsets[object_ + 1]
+        low, high = np.searchsorted(index.in_relations[start:stop], [relation, relation + 1])
+        return index.in_subjects[start + low : start + high]
+
+    def holds(self, subject: int, relation: int, object_: int) -> bool:
+        """Whether the triple is stored."""
+        stored = self.objects(subject, relation)
+        place = int(np.searchsorted(stored, object_))
+        return place < len(stored) and int(stored[place]) == object_
 
     @cached_property
     def fingerprint(self) -> str:

@@ -23,13 +23,12 @@ from biqe.graph.blocks import Advance
 from biqe.graph.collect import Collector, Counts
 from biqe.graph.files import RDF_FORMATS, Source, Sources, find_sources
 from biqe.graph.knowledge_graph import SPLITS, Splits
-from biqe.graph.labels import Aliases, Labels
 from biqe.graph.read_table import USUAL_SEPARATORS, read_csv, read_labels, read_shaped, read_tsv
 from biqe.graph.search import namespace_of
 from biqe.graph.table_shape import Shape, shape_of
 from biqe.graph.triples import Triples, as_triples
 from biqe.graph.values import take_values
-from biqe.graph.vocabulary import Names, Vocabulary
+from biqe.graph.vocabulary import Aliases, Labels, Names, Vocabulary
 
 _SAMPLE = 100_000
 

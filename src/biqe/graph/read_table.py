@@ -98,12 +98,6 @@ def _blocks(path: Path, into: Collector) -> Iterator[Block]:
     return blocks(path, advance=into.advance, refuse=into.refuse, encoding=into.encoding, decoded=into.decoded)
 
 
-def read_tsv_lines(source: Source, block: Block, into: Collector) -> None:
-    """TSV lines that follow the header, if there is one."""
-    rows = data_rows(source.path, block, into)
-    into.add_triples(source.split, _triples(source, rows, into, "tab", Columns()))
-
-
 def read_labels(path: Path, into: LabelBook) -> None:
     """A labels file: ``name TAB label``, or ``name TAB label TAB description``, one entity a line.
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from biqe.errors import InvalidOption
-from biqe.graph.labels import Aliases, Labels
-from biqe.graph.vocabulary import Names, Vocabulary
+from biqe.graph.vocabulary import Aliases, Labels, Names, Vocabulary
 
 
 class Found(NamedTuple):

@@ -34,8 +34,8 @@ from biqe.errors import (
 from biqe.exact.store import ExactStore, Rewritten
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Graph, Splits, counted
-from biqe.graph.visible import for_notebook, html_table
 from biqe.graph.vocabulary import Names, Vocabulary
+from biqe.graph.words import for_notebook, html_table
 from biqe.knowledge_base import listing
 from biqe.knowledge_base.listing import Finds, Schema
 from biqe.knowledge_base.locate import AUTO, check_vocabulary, locate
@@ -44,8 +44,7 @@ from biqe.predict.config import MODES, TOP, WIDTH, AskConfig
 from biqe.predict.predictor import Predictor
 from biqe.predict.rows import join_notes
 from biqe.query.bind import BoundQuestion, bind_question, relation_called, spellings
-from biqe.query.divide import Divided, divided
-from biqe.query.question import ASK, COUNT, Entity, Question
+from biqe.query.question import ASK, COUNT, Divided, Entity, Question, divided
 from biqe.query.shapes import shape_of
 from biqe.query.sparql import parse_question
 from biqe.query.subset import OUTSIDE

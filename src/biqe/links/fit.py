@@ -3,6 +3,12 @@
 For each held-out fact the questions (s, r, ?) and (?, r, o) are asked. The entities that complete a held-out fact are
 right, all others that the training graph does not have are wrong. Whether a hidden layer is better than none is decided
 by the loss on the other half of the facts, and so is everything that the record says.
+
+Where the graph lacks further facts, such as those of its test split, some of what counts as wrong is right. Which ones
+is not looked at; how many is enough. A missing fact is a held-out one or another with the odds of their numbers. So
+where a question has held-out answers beside the fact that it is about, each stands for itself and for as many others as
+there are further facts for one held-out fact: it counts as right 1 + further / held-out times. That makes sums over
+right answers true on average (docs/decisions/0019-what-a-link-is-worth.md).
 """
 
 from __future__ import annotations
@@ -38,6 +44,8 @@ KIND_DOUBTS = (1.0, 3.0, 10.0, 30.0, 100.0)
 CURVE_BINS, CURVE_LINKS, CURVE_CAUTION, CURVE_BEGINS = 16, 100, 20.0, -8.0
 """Bins of the curve that straightens probabilities; the listed links that one needs; links that are added to each as if
 it was right already; and the logit below which nothing is changed."""
+MOST_FURTHER = 2.0
+"""Further missing facts that a held-out one stands for, at most: what few facts say of many is mostly chance."""
 BINS = 10
 """Of the check of probabilities."""
 COVERAGES = (50, 60, 70, 80, 85, 90, 95, 98, 99)
@@ -51,11 +59,13 @@ def fit(
     graph: Graph,
     held_out: NDArray[np.integer],
     *,
+    further: int = 0,
     rule_seconds: float = 60.0,
     fit_seconds: float = 60.0,
     seed: int = 0,
 ) -> Knowledge:
     """What ``graph``, which lacks the facts ``held_out`` (n, 3), teaches about links, and weights for the voices.
+    ``further``: how many facts of the same sort it lacks beside them, such as a test split.
     Mining rules takes ``rule_seconds`` at most, and asking about held-out facts about ``fit_seconds``."""
     rules, kinds = mine(graph, seconds=rule_seconds, seed=seed), Kinds.of(graph)
     pairs, normalisers, usual = _normalisers(predictor, graph, seed)
@@ -82,16 +92,18 @@ def fit(
     links = LinkProbability(knowledge, predictor, graph, certain=False)
     every_fact = np.asarray(held_out, np.int64).reshape(-1, 3)
     began = time.process_time()
-    _examples(links, facts[:FIT_TRIED], every_fact, seed)
+    stand_for = 1.0 + min(MOST_FURTHER, further / len(every_fact))
+    _examples(links, facts[:FIT_TRIED], every_fact, stand_for, seed)
     each = (time.process_time() - began) / min(FIT_TRIED, len(facts))
     facts = facts[: int(max(FIT_FEWEST, fit_seconds / max(each, 1e-6)))]
-    examples = _examples(links, facts, every_fact, seed)
+    examples = _examples(links, facts, every_fact, stand_for, seed)
     judged, hidden = _crossed(examples, graph.relation_count, seed)
     doubts = {doubt: bounded_by_kinds(judged, examples.features, doubt) for doubt in KIND_DOUBTS}
     losses = {doubt: _loss(examples, bounded) for doubt, bounded in doubts.items()}
     # The least doubt that the facts do not speak against: on few facts, losses differ by chance.
-    tolerance = 1.0 + max(0.002, 1.0 / len(facts))
-    doubt = next(doubt for doubt in KIND_DOUBTS if losses[doubt] <= tolerance * min(losses.values()))
+    least = min(losses.values())  # below 0 where right answers stand for many others
+    tolerance = abs(least) * max(0.002, 1.0 / len(facts))
+    doubt = next(doubt for doubt in KIND_DOUBTS if losses[doubt] <= least + tolerance)
     judged, curve = _straightened(examples, doubts[doubt])
     every = np.arange(len(examples.right))
     return replace(
@@ -158,6 +170,7 @@ class _Examples:
     features: NDArray[np.float32]
     relations: Ids
     right: NDArray[np.float32]
+    """0 for wrong ones; how many right answers each other one stands for."""
     weights: NDArray[np.float32]
     """How many links of its question each stands for."""
     questions: Ids
@@ -175,7 +188,8 @@ class _Examples:
         return replace(self, features=features)
 
 
-def _examples(links: LinkProbability, facts: Ids, held_out: Ids, seed: int) -> _Examples:
+def _examples(links: LinkProbability, facts: Ids, held_out: Ids, stand_for: float, seed: int) -> _Examples:
+    """Each right answer beside the fact that a question is about counts ``stand_for`` times."""
     rng, R = np.random.default_rng(seed + 1), links.graph.relation_count
     heads = np.concatenate([facts[:, 0], facts[:, 2]])
     directions = np.concatenate([facts[:, 1], facts[:, 1] + R])
@@ -222,7 +236,7 @@ def _examples(links: LinkProbability, facts: Ids, held_out: Ids, seed: int) -> _
     return _Examples(
         features,
         relations,
-        right.astype(np.float32),
+        np.where(is_fact, 1.0, right * stand_for).astype(np.float32),
         weights.astype(np.float32),
         questions,
         questions % len(facts),
@@ -301,7 +315,8 @@ def _curve(logits: NDArray[np.float64], right: NDArray[np.float32], members: NDA
     points = []
     for part in np.array_split(order, min(CURVE_BINS, len(order) // CURVE_LINKS)) if len(order) >= CURVE_LINKS else []:
         said = float((1.0 / (1.0 + np.exp(-logits[part]))).mean())
-        true = (float(right[part].sum()) + CURVE_CAUTION * said) / (len(part) + CURVE_CAUTION)
+        true = min(float(right[part].sum()), len(part) - 0.5)  # right answers that stand for others may sum up to more
+        true = (true + CURVE_CAUTION * said) / (len(part) + CURVE_CAUTION)
         points.append([np.log(said / (1.0 - said)), np.log(true / (1.0 - true))])
     if not points:
         return np.zeros((0, 2), np.float32)
@@ -322,7 +337,7 @@ def _listed(examples: _Examples, judged: NDArray[np.float64]) -> Ids:
 
 def _loss(examples: _Examples, logits: NDArray[np.float64], members: Ids | slice = slice(None)) -> float:
     """Logarithmic loss of some of the examples."""
-    each = np.logaddexp(0.0, np.where(examples.right > 0, -logits, logits)) * examples.weights
+    each = (np.logaddexp(0.0, logits) - examples.right * logits) * examples.weights
     return float(each[members].sum())
 
 
@@ -372,7 +387,8 @@ def _ranks(examples: _Examples, scores: NDArray[np.floating]) -> NDArray[np.floa
 
 
 def reliability(said: NDArray[np.floating], true: NDArray[np.floating]) -> list[list[float]]:
-    """By bins of a tenth of the probabilities ``said``: how many, their mean, and the share that is ``true``.
+    """By bins of a tenth of the probabilities ``said``: how many, their mean, and the share that is ``true``, 1 at most
+    where some of ``true`` count more than once.
 
     >>> reliability(np.array([0.25, 0.25, 1.0]), np.array([True, False, True]))[2]
     [2.0, 0.25, 0.5]
@@ -380,6 +396,7 @@ def reliability(said: NDArray[np.floating], true: NDArray[np.floating]) -> list[
     number = np.minimum((np.asarray(said) * BINS).astype(int), BINS - 1)
     counts = np.bincount(number, minlength=BINS)
     sums = [np.bincount(number, values, BINS) / np.maximum(1, counts) for values in (said, true)]
+    sums[1] = np.minimum(sums[1], 1.0)
     return np.stack([counts, *sums], 1).tolist()  # type: ignore[no-any-return]
 
 

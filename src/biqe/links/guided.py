@@ -28,7 +28,7 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.links.max_product import best
 from biqe.links.truth import CERTAIN, Links
 from biqe.query.bound import TARGET, BoundQuery, Edge
-from biqe.query.fold import folded
+from biqe.query.dag import folded
 
 MISSING = -3.0
 """What a message counts for a link that is not stored: one in twenty."""

@@ -113,7 +113,7 @@ class _Products:
         """Write (n, E) logits of the rows ``part`` to ``out``."""
         h, found = self._hidden[part], out
         if self.is_half:
-            found = torch.mm(h, self._table.t(), out=scratch(2, *out.shape, h))
+            found = torch.mm(h, self._table.t(), out=scratch(2, out.shape[0], out.shape[1], h))
             out.copy_(found) if bias is None else torch.add(found, bias, out=out)
         elif bias is None:
             torch.mm(h, self._table.t(), out=out)
@@ -128,7 +128,7 @@ class _Products:
             torch.mm(p, self._table, out=of_hidden)
             of_table.addmm_(p.t(), self._counted[part], beta=0 if is_first else 1)
             return
-        p = scratch(2, *p.shape, self._table).copy_(p)
+        p = scratch(2, p.shape[0], p.shape[1], self._table).copy_(p)
         of_hidden.copy_(p @ self._table)
         found = p.t() @ self._counted[part]
         of_table.copy_(found) if is_first else of_table.add_(found)

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from biqe.graph.index import objects, subjects
 from biqe.graph.knowledge_graph import Graph
 
 FEW_PAIRS = 128
@@ -39,9 +38,9 @@ class StoredLinks:
     def tails(self, heads: torch.Tensor, relations: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(n,) number of stored tails of each pair, and the tails, one pair after the other."""
         if len(heads) <= self._few_pairs and "_sorted" not in self.__dict__:
-            index, forward = self._graph.index, self._graph.relation_count
+            graph, forward = self._graph, self._graph.relation_count
             each = [
-                objects(index, head, relation) if relation < forward else subjects(index, relation - forward, head)
+                graph.objects(head, relation) if relation < forward else graph.subjects(relation - forward, head)
                 for head, relation in zip(heads.tolist(), relations.tolist(), strict=True)
             ]
             counts = np.array([len(some) for some in each], np.int64)

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from biqe.errors import InvalidOption
 from biqe.graph.knowledge_graph import Graph
-from biqe.mine.signatures import Keys, signatures, unseen
 from biqe.mine.statistics import branch_lengths, source_nodes
-from biqe.mine.walks import Walks, offsets, random_edges
+from biqe.mine.walks import Keys, Walks, offsets, random_edges, signatures, unseen
 from biqe.query.bound import KINDS, ROLES, TARGET, QuerySet, concatenate
 
 BRANCHES = 3

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from biqe.errors import InvalidOption
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import Triples, contains
-from biqe.mine.signatures import Keys, signatures
 from biqe.mine.statistics import branch_lengths
+from biqe.mine.walks import Keys, signatures
 from biqe.query.bound import KINDS, QuerySet
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from biqe.graph.compiled import compiled
+from biqe.exact.plan import compiled
 
 TILE_BYTES = 128 << 10
 """Points visited before the next box is taken; they should stay in a core's own cache."""

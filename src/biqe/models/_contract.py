@@ -19,7 +19,7 @@ from torch import nn
 from biqe.errors import InvalidOption, UnsupportedQuery
 from biqe.graph.knowledge_graph import Graph
 from biqe.links.beam import Tuples
-from biqe.links.targets import TRAINING, Support, Targets, TargetTable, refuse_unknown
+from biqe.links.structures import TRAINING, Support, Targets, TargetTable, refuse_unknown
 from biqe.models._device import device_of, on_device
 from biqe.query.bound import BoundQuery, QuerySet
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from biqe.links.targets import Targets
+from biqe.links.structures import Targets
 from biqe.models._device import CPU
 
 POOL = 1 << 23

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from biqe.errors import InvalidOption, UnsupportedQuery, VocabularyMismatch
-from biqe.graph.index import Index, objects, subjects
+from biqe.graph.index import Index
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.vocabulary import Names, first_part
 from biqe.models._contract import (
@@ -256,24 +256,24 @@ def _places(names: Names, known: Names, what: str) -> Places:
 
 def _peers(graph: Graph, places: Places) -> dict[int, list[NDArray[np.int64]]]:
     """For each new entity, the old ids of its peers, one group for each of its links that has any."""
-    index = graph.index
     found: dict[int, list[NDArray[np.int64]]] = {}
     for entity in np.flatnonzero(places < 0).tolist():
-        groups = (_known(places, group) for group in _alike(index, entity))
+        groups = (_known(places, group) for group in _alike(graph, entity))
         found[entity] = [group for group in groups if len(group)]
     return found
 
 
-def _alike(index: Index, entity: int) -> list[NDArray[np.integer]]:
+def _alike(graph: Graph, entity: int) -> list[NDArray[np.integer]]:
     """Of each link of an entity, the entities with the same link; where it is alone, those with the same relation."""
+    index = graph.index
     alike: list[NDArray[np.integer]] = []
     for number in range(int(index.out_offsets[entity]), int(index.out_offsets[entity + 1])):
         relation, other = int(index.out_relations[number]), int(index.out_objects[number])
-        same = subjects(index, relation, other)
+        same = graph.subjects(relation, other)
         alike.append(same if len(same) > 1 else _of_relation(index, relation, index.relation_subjects))
     for number in range(int(index.in_offsets[entity]), int(index.in_offsets[entity + 1])):
         relation, other = int(index.in_relations[number]), int(index.in_subjects[number])
-        same = objects(index, other, relation)
+        same = graph.objects(other, relation)
         alike.append(same if len(same) > 1 else _of_relation(index, relation, index.relation_objects))
     return alike
 

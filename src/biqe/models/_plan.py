@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from biqe.errors import UnsupportedQuery
-from biqe.links.targets import Support, Targets, TargetTable
+from biqe.links.structures import Support, Targets, TargetTable
 from biqe.query.bound import TARGET, BoundQuery, QuerySet, members
 from biqe.query.dag import analyse
 

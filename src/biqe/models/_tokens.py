@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 
-from biqe.links.targets import Targets, TargetTable
+from biqe.links.structures import Targets, TargetTable
 from biqe.query.bound import QuerySet
 from biqe.query.tokens import FIRST_ENTITY, MASK, TokenTable, token_table
 

@@ -31,8 +31,7 @@ from biqe.links import search, structures
 from biqe.links.beam import Tuples
 from biqe.links.complex import ComplEx, principal
 from biqe.links.stored import StoredLinks
-from biqe.links.structures import StructuredQueries
-from biqe.links.targets import Support
+from biqe.links.structures import StructuredQueries, Support
 from biqe.links.truth import Links, ScoredLinks
 from biqe.models import _tokens, biqe
 from biqe.models._contract import QueryModel, check_options

@@ -7,6 +7,5 @@ decompose.py     Asking: any pattern; what cannot be asked in one piece is asked
 link_search.py   rows by the search over calibrated links: the way of hybrids, which biqe train makes
 joint.py         rows of models without such links: beam, product, the model's own search
 conditional.py   a query asked again with some of its targets filled in; the share of one row
-product.py       rows by the product of the targets' own distributions
 evidence.py      the assignment that a row rests on: stored and missing links
 """

@@ -1,4 +1,4 @@
-"""A query with some of its targets filled in, put to the model again: many fillings and many queries at a time.
+"""A query with some of its targets filled in, put to the model again, many fillings at a time.
 
 Only what still depends on the open targets is asked. A pattern between two filled nodes says nothing about the
 others, so it is left out, and what falls apart is asked apart.
@@ -20,13 +20,11 @@ from numpy.typing import NDArray
 
 from biqe.errors import UnsupportedQuery
 from biqe.predict.predictor import Predictor, Scores
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Outline
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery
 from biqe.query.dag import analyse, components
 
 Keep = Callable[[Scores, slice], tuple[NDArray[Any], ...]]
 """Takes (n, V, E) scores of the fillings in the slice, and returns what is worth keeping of them."""
-Reply = list[tuple[NDArray[Any], ...]]
-"""What each of some questions kept."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +114,6 @@ class Template:
     slots: tuple[tuple[int, int], ...]
     """(node, column): the entity of this column goes to this node."""
 
-    @property
-    def outline(self) -> Outline:
-        """Equal for templates whose queries go well together in a batch."""
-        return self.query.outline
-
     def filled(self, rows: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Nodes of each different filling by ``rows``, and the filling that each row has."""
         nodes = np.tile(np.array(self.query.nodes, np.int32), (len(rows), 1))
@@ -174,63 +167,18 @@ def prepared_apart(
         yield predictor.prepare(alone(query, target), muted)
 
 
-@dataclass(frozen=True)
-class Question:
-    """Fillings of one template, and what to keep of their scores."""
-
-    template: Template
-    nodes: NDArray[np.int32]
-    """(n, nodes of the template)"""
-    keep: Keep
-
-
-def ask(predictor: Predictor, questions: Sequence[Question]) -> Reply:
-    """What each question keeps of its scores. Questions of one outline go to the model together, in as many calls as
-    their scores need to fit in memory."""
-    kept: list[Reply] = [[] for _ in questions]
-    alike: dict[Outline, list[int]] = {}
-    for number, question in enumerate(questions):
-        alike.setdefault(question.template.outline, []).append(number)
-    for members in alike.values():
-        targets = len(questions[members[0]].template.columns)
-        step = predictor.queries_at_once(targets)
-        waiting: list[tuple[int, slice]] = []
-        held = 0
-        for number in members:
-            count, start = len(questions[number].nodes), 0
-            while start < count:
-                stop = min(count, start + step - held)
-                waiting.append((number, slice(start, stop)))
-                held += stop - start
-                start = stop
-                if held == step:
-                    _call(predictor, questions, waiting, targets, kept)
-                    waiting, held = [], 0
-        if waiting:
-            _call(predictor, questions, waiting, targets, kept)
-    return [tuple(np.concatenate(pieces) for pieces in zip(*found, strict=True)) for found in kept]
-
-
-def _call(
-    predictor: Predictor,
-    questions: Sequence[Question],
-    waiting: Sequence[tuple[int, slice]],
-    targets: int,
-    kept: list[Reply],
-) -> None:
-    """One model call for these slices of the questions; what they keep goes to ``kept``."""
-    queries = [
-        replace(questions[number].template.query, nodes=tuple(nodes))
-        for number, rows in waiting
-        for nodes in questions[number].nodes[rows].tolist()
-    ]
-    scores = predictor.log_probabilities(queries)
-    scores = scores.reshape(len(queries), targets, scores.shape[1])  # (n, V, E)
-    start = 0
-    for number, rows in waiting:
-        count = rows.stop - rows.start
-        kept[number].append(questions[number].keep(scores[start : start + count], rows))
-        start += count
+def ask(predictor: Predictor, template: Template, nodes: NDArray[np.int32], keep: Keep) -> tuple[NDArray[Any], ...]:
+    """What ``keep`` keeps of the scores of (n, nodes) fillings of a template, which go to the model in as many calls as
+    they need to fit in memory."""
+    targets = len(template.columns)
+    step = predictor.queries_at_once(targets)
+    kept = []
+    for start in range(0, len(nodes), step):
+        rows = slice(start, min(start + step, len(nodes)))
+        queries = [replace(template.query, nodes=tuple(each)) for each in nodes[rows].tolist()]
+        scores = predictor.log_probabilities(queries)
+        kept.append(keep(scores.reshape(len(queries), targets, scores.shape[1]), rows))
+    return tuple(np.concatenate(pieces) for pieces in zip(*kept, strict=True))
 
 
 # The share of one row

@@ -9,6 +9,8 @@ separate  targets that a model cannot predict together are asked for one at a ti
 values    a query without constants, such as ``?c :located_on ?r VALUES ?r { :Rhine :Main }``, is asked once for each
           entity that the conditions leave a variable, with that entity as a constant.
 
+A part of the question that must not hold, and may hold after all, counts against a row (``Asking.against``).
+
 Only a query that none of these makes readable is refused, with the model's own reason.
 """
 
@@ -25,17 +27,15 @@ from numpy.typing import NDArray
 
 from biqe.errors import UnsupportedQuery
 from biqe.exact.answers import holds, tuples
-from biqe.exact.filters import Filters
+from biqe.exact.filters import Filters, columns_of
 from biqe.graph.knowledge_graph import Graph
-from biqe.predict import evidence
 from biqe.predict.conditional import alone, filled_in, subquery
 from biqe.predict.config import Joint
 from biqe.predict.evidence import Evidence, EvidenceSearch, IdLink
-from biqe.predict.joint import decode
+from biqe.predict.joint import decode, product
 from biqe.predict.predictor import Allowed, Predictor
-from biqe.predict.product import product
-from biqe.predict.rows import Entities, Listed, Marginals, Rows, join_notes, stacked
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge
+from biqe.predict.rows import Against, Entities, Listed, Marginals, Rows, join_notes, stacked
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge, forward
 from biqe.query.dag import components
 
 STARTS = 48
@@ -246,7 +246,7 @@ class Asking:
         nodes = [filled_in(reduced, row).nodes for row in found.entities.tolist()]
         chances = found.probabilities.copy()
         for edge in left_out:
-            subject, relation, object_ = evidence.forward(edge, self.graph.relation_count)
+            subject, relation, object_ = forward(edge, self.graph.relation_count)
             chances *= self._chances([IdLink(filled[subject], relation, filled[object_]) for filled in nodes])
         width = len(query.targets)
         rows = np.ascontiguousarray(found.entities[:, :width])
@@ -255,7 +255,7 @@ class Asking:
 
     def _chances(self, links: Sequence[IdLink]) -> NDArray[np.float64]:
         """(n,) 1 for a link that the graph holds, the model's probability for any other."""
-        missing = [link for link in dict.fromkeys(links) if not evidence.holds(self.graph, link)]
+        missing = [link for link in dict.fromkeys(links) if not self.graph.holds(*link)]
         chances = dict(zip(missing, self.predictor.link_probabilities(missing), strict=True))
         return np.array([chances.get(link, 1.0) for link in links])
 
@@ -288,6 +288,38 @@ class Asking:
 
         best = max(ways, key=chance, default=None)
         return (0.0, None) if best is None else (chance(best), best)
+
+    # What must not hold
+
+    def against(self, filters: Filters, query: BoundQuery, rows: Entities) -> list[tuple[Against, ...]]:
+        """For each (n, targets) row of ``query``, what the negated parts of its conditions say against it."""
+        columns, found = columns_of(query, rows), [list[Against]() for _ in range(len(rows))]
+        for part in filters.negated_parts():
+            shared = np.stack(
+                [columns[part.names[node]] for node in part.targets] or [np.zeros(len(rows), np.int32)], 1
+            )
+            different, which = np.unique(shared, axis=0, return_inverse=True)
+            said = self._holding([filled_in(part, row[: len(part.targets)]) for row in different.tolist()])
+            for number, place in enumerate(which.ravel().tolist()):
+                found[number].append(said[place])
+        return [tuple(each) for each in found]
+
+    def _holding(self, parts: Sequence[BoundQuery]) -> list[Against]:
+        """How likely each of these queries holds, which are one query with different constants."""
+        if any(value < 0 for value in parts[0].nodes):
+            found = []
+            for part in parts:
+                chance, evidence = self.closed(part)
+                found.append(Against(() if evidence is None else evidence.missing, chance))
+            return found
+        count = self.graph.relation_count
+        every = [
+            [IdLink(part.nodes[s], r, part.nodes[o]) for s, r, o in (forward(edge, count) for edge in part.edges)]
+            for part in parts
+        ]
+        different = list(dict.fromkeys(link for links in every for link in links))
+        chances = dict(zip(different, self.predictor.link_probabilities(different), strict=True))
+        return [Against(tuple(links), math.prod(chances[link] for link in links)) for links in every]
 
     # Constants from conditions
 

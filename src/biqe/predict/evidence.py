@@ -17,9 +17,9 @@ Rows that were searched by probabilities of links have their evidence from that 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -27,11 +27,9 @@ from numpy.typing import NDArray
 
 from biqe.errors import UnsupportedQuery
 from biqe.exact.answers import tuples
-from biqe.exact.max_consistent_patterns import max_consistent_patterns
-from biqe.graph.index import objects
 from biqe.graph.knowledge_graph import Graph
-from biqe.predict.predictor import Predictor, Triple
-from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge, QuerySet
+from biqe.predict.predictor import Predictor
+from biqe.query.bound import HIDDEN, TARGET, BoundQuery, Edge, QuerySet, forward
 
 if TYPE_CHECKING:
     import torch
@@ -88,19 +86,6 @@ class Evidence:
         return tuple(dict.fromkeys(link for link, held in zip(self.links, self.stored, strict=True) if not held))
 
 
-def forward(edge: Edge, relation_count: int) -> Edge:
-    """The edge as a stored triple is written: never by an inverse relation."""
-    subject, relation, object_ = edge
-    return edge if relation < relation_count else (object_, relation - relation_count, subject)
-
-
-def holds(graph: Graph, link: Triple) -> bool:
-    """Whether the graph stores this triple."""
-    stored = objects(graph.index, link[0], link[1])
-    place = int(np.searchsorted(stored, link[2]))
-    return place < len(stored) and int(stored[place]) == link[2]
-
-
 class EvidenceSearch:
     """Evidence for the rows of one query on one graph."""
 
@@ -148,7 +133,7 @@ class EvidenceSearch:
 
     def _holds(self, link: IdLink) -> bool:
         if link not in self._held:
-            self._held[link] = link.is_closed and holds(self.graph, link)
+            self._held[link] = link.is_closed and self.graph.holds(*link)
         return self._held[link]
 
     # One group of patterns, for many rows
@@ -336,3 +321,44 @@ def _groups(nodes: Sequence[int], edges: Sequence[Edge]) -> list[tuple[Edge, ...
         groups.append((hidden, members))
     order = list(dict.fromkeys(edges))
     return sorted((tuple(sorted(own, key=order.index)) for _, own in groups), key=lambda own: order.index(own[0]))
+
+
+# The largest subsets of patterns that are stored together
+
+
+SEARCH = 256
+"""Subsets that are tried; beyond these, a maximal subset that may not be a largest one is good enough."""
+Patterns = tuple[Edge, ...]
+
+
+def max_consistent_patterns(patterns: Sequence[Edge], hold: Callable[[Patterns], bool]) -> tuple[list[Patterns], bool]:
+    """All subsets of maximal size for which ``hold`` is true (the empty set if no other), and whether the search ended.
+
+    ``hold`` must be monotone: if it is false for a set, it is false for every larger set that contains it. After
+    ``SEARCH`` subsets the search is cut short, and the subsets found so far are returned with False.
+    """
+    # A pattern that fails alone is in no subset. Usually this leaves nothing to search.
+    possible = [edge for edge in patterns if hold((edge,))]
+    if len(possible) < 2:
+        return [tuple(possible)], True
+    tried = 0
+    for size in range(len(possible), 1, -1):
+        chosen: list[Patterns] = []
+        for subset in combinations(possible, size):
+            tried += 1
+            if tried > SEARCH:
+                return chosen or [_grown(possible, hold)], False
+            if hold(subset):
+                chosen.append(subset)
+        if chosen:
+            return chosen, True
+    return [(edge,) for edge in possible], True
+
+
+def _grown(possible: Sequence[Edge], hold: Callable[[Patterns], bool]) -> Patterns:
+    """A maximal subset, by adding one pattern after the other."""
+    held: Patterns = ()
+    for edge in possible:
+        if hold((*held, edge)):
+            held = (*held, edge)
+    return held

@@ -13,16 +13,16 @@ product    p(river) p(city): one model call; the best river beside the best city
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+import heapq
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.predict.conditional import Question, Reply, Template, Templates, ask, fillable
-from biqe.predict.config import JOINT, LINKS, PRODUCT, Joint
+from biqe.predict.conditional import Template, Templates, ask, fillable
+from biqe.predict.config import LINKS, PRODUCT, Joint
 from biqe.predict.predictor import Predictor, Scores
-from biqe.predict.product import product
 from biqe.predict.rows import Entities, Excluded, Listed, Rows, all_different
 from biqe.query.bound import BoundQuery
 
@@ -30,15 +30,10 @@ HEAD = 12
 """Members of the beam that are asked first; often their continuations leave few of the others to be asked."""
 LAST_HEAD = 24
 """The same for the last target: by then most members have to be asked, and one call costs less than two."""
-TOGETHER = 32
-"""Queries that are decoded side by side."""
 LISTED = 512
 """Rows that a search over links is asked for, at least. Their scores sum to 1, however many are asked for."""
 GROWTH, MOST = 8, 32_768
 """Factor by which the request grows where too few of the rows are new, and its cap."""
-
-Decoding = Generator[list[Question], Reply, Rows]
-"""A decoder hands out the questions of a step, is given what they kept, and returns rows in the end."""
 
 
 def decode(
@@ -55,85 +50,7 @@ def decode(
 
     ``prepared`` is the query as the model reads it, ``marginals`` are the (T, E) log-probabilities of its targets.
     """
-    decoding = _decoding(predictor, query, prepared, marginals, exclude, count, joint or Joint())
-    return _drive(predictor, [decoding])[0]
-
-
-def decode_many(
-    predictor: Predictor,
-    queries: Sequence[BoundQuery],
-    exclude: Sequence[Entities | Excluded],
-    *,
-    count: int,
-    joint: Joint | None = None,
-    together: int = TOGETHER,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[Rows]:
-    """The same for many queries, ``together`` of them side by side, so that the model sees few and large batches."""
-    found: list[Rows] = []
-    pairs = list(zip(queries, exclude, strict=True))
-    for first in range(0, len(queries), together):
-        block = pairs[first : first + together]
-        found += _drive(predictor, [_from_nothing(predictor, *pair, count, joint or Joint()) for pair in block])
-        if progress is not None:
-            progress(len(found), len(queries))
-    return found
-
-
-def ways(predictor: Predictor, joint: Joint | None = None) -> dict[str, Callable[..., list[tuple[Any, Any]]]]:
-    """The ways of decoding for ``evaluate.tuples.evaluate_tuples``, by name."""
-    base = joint or Joint()
-
-    def way(name: str) -> Callable[..., list[tuple[Any, Any]]]:
-        options = Joint(name, base.width, base.injective)
-
-        def found(
-            queries: Sequence[BoundQuery], exclude: Sequence[Excluded], count: int
-        ) -> list[tuple[Entities, NDArray[np.float64] | None]]:
-            ranked = decode_many(predictor, queries, exclude, count=count, joint=options)
-            return [(rows.entities, rows.scores) for rows in ranked]
-
-        return found
-
-    return {name: way(name) for name in JOINT}
-
-
-def _drive(predictor: Predictor, decodings: Sequence[Decoding]) -> list[Rows]:
-    """Runs decoders side by side, the questions of a step of all of them in one go."""
-    done: dict[int, Rows] = {}
-    replies: dict[int, Reply | None] = dict.fromkeys(range(len(decodings)))
-    while replies:
-        asked: list[tuple[int, list[Question]]] = []
-        for number, reply in replies.items():
-            try:
-                asked.append((number, next(decodings[number]) if reply is None else decodings[number].send(reply)))
-            except StopIteration as stop:
-                done[number] = stop.value
-        every = [question for _, questions in asked for question in questions]
-        found = iter(ask(predictor, every) if every else ())
-        replies = {number: [next(found) for _ in questions] for number, questions in asked}
-    return [done[number] for number in range(len(decodings))]
-
-
-def _from_nothing(
-    predictor: Predictor, query: BoundQuery, exclude: Entities | Excluded, count: int, joint: Joint
-) -> Decoding:
-    """A decoder that asks for the marginals first."""
-    prepared = predictor.prepare(query)
-    read = Template(prepared, tuple(range(len(query.targets))), ())
-    ((marginals,),) = yield [Question(read, np.array([prepared.nodes], np.int32), lambda scores, _: (scores.copy(),))]
-    return (yield from _decoding(predictor, query, prepared, marginals[0], exclude, count, joint))
-
-
-def _decoding(
-    predictor: Predictor,
-    query: BoundQuery,
-    prepared: BoundQuery,
-    marginals: Scores,
-    exclude: Entities | Excluded,
-    count: int,
-    joint: Joint,
-) -> Decoding:
+    joint = joint or Joint()
     excluded = Listed(exclude) if isinstance(exclude, np.ndarray) else exclude
     if joint.decode == PRODUCT:
         return product(marginals, excluded, count=count, injective=joint.injective)
@@ -141,7 +58,7 @@ def _decoding(
         found = _by_links(predictor, prepared, marginals, excluded, count, joint)
         if found is not None:
             return found
-    return (yield from _beam(predictor, query, marginals, excluded, count, joint))
+    return _beam(predictor, query, marginals, excluded, count, joint)
 
 
 def _by_links(
@@ -171,7 +88,7 @@ def _by_links(
 
 def _beam(
     predictor: Predictor, query: BoundQuery, marginals: Scores, excluded: Excluded, count: int, joint: Joint
-) -> Decoding:
+) -> Rows:
     targets = len(query.targets)
     templates = Templates(predictor, query)
     filled = np.full((1, targets), -1, np.int32)
@@ -187,8 +104,10 @@ def _beam(
             groups = [(tuple(open_columns), chooser(marginals[None], slice(0, 1)))]
         else:
             following = templates.after(order)
-            replies = yield [_question(each, filled, totals, blocked, keep, slice(0, head)) for each in following]
-            groups = [(template.columns, reply) for template, reply in zip(following, replies, strict=True)]
+            groups = [
+                (each.columns, _asked(predictor, each, filled, totals, blocked, keep, slice(0, head)))
+                for each in following
+            ]
         next_nodes = fillable(predictor, query, [query.targets[column] for column in open_columns])
         column, found = _surest([c for c in open_columns if query.targets[c] in next_nodes], groups, totals)
         # No continuation is more probable than what it continues: members below what is kept need not be asked.
@@ -197,9 +116,7 @@ def _beam(
         last = int(np.searchsorted(-totals, -floor, side="right"))
         if order and last > head:
             template, place = templates.of(column, order)
-            ((_, _, *chosen),) = yield [
-                _question(template, filled, totals, blocked, keep, slice(head, last), only=place)
-            ]
+            _, _, *chosen = _asked(predictor, template, filled, totals, blocked, keep, slice(head, last), only=place)
             members, values, scores = chosen
             found = tuple(np.concatenate(both) for both in zip(found, (members + head, values, scores), strict=True))
         filled, totals = _extend(filled, totals, column, found, keep)
@@ -207,7 +124,8 @@ def _beam(
     return Rows.scored(filled, totals)
 
 
-def _question(
+def _asked(
+    predictor: Predictor,
     template: Template,
     filled: Entities,
     totals: NDArray[np.float64],
@@ -215,11 +133,12 @@ def _question(
     keep: int,
     part: slice,
     only: int | None = None,
-) -> Question:
-    """The question for the continuations of some members of the beam: in all targets of the template, or in one."""
+) -> tuple[NDArray[Any], ...]:
+    """The continuations of some members of the beam: in all targets of the template, or in one."""
     nodes, filling = template.filled(filled[part])
-    chooser = _chooser(totals[part], filling, len(template.columns), blocked[part], keep, only)
-    return Question(template, nodes, chooser)
+    return ask(
+        predictor, template, nodes, _chooser(totals[part], filling, len(template.columns), blocked[part], keep, only)
+    )
 
 
 def _surest(
@@ -309,3 +228,102 @@ def _extend(
     extended[:, column] = values
     order = np.lexsort((*extended.T[::-1], -joint))[:keep]
     return extended[order], joint[order]
+
+
+# The product
+
+
+TRIED = 100_000
+"""Rows that ``product`` looks at before it gives up finding more that are not excluded."""
+BLOCK = 1 << 16
+"""Scores that ``top`` looks at together."""
+FIRST = 256
+"""Entities that a ``Descent`` sorts at first; each time it needs more, eight times as many."""
+
+
+def product(marginals: NDArray[np.float32], excluded: Excluded, *, count: int, injective: bool = False) -> Rows:
+    """The ``count`` best rows under the product of the targets' own distributions, (T, E) log-probabilities; fewer
+    where the first TRIED hold fewer that are not excluded."""
+    columns = [Descent(row) for row in marginals]
+    found: list[Entities] = []
+    scores: list[NDArray[np.float64]] = []
+    enough, tried = 0, 0
+    ranks_of = _best_first(columns)
+    while enough < count and tried < TRIED:
+        block = np.array([ranks for _, ranks in zip(range(max(64, count)), ranks_of, strict=False)], np.int64)
+        if len(block) == 0:
+            break
+        tried += len(block)
+        pairs = list(zip(columns, block.T, strict=True))
+        values = np.stack([column.entities[ranks] for column, ranks in pairs], axis=1)
+        kept = ~excluded.holds(values)
+        if injective:
+            kept &= all_different(values)
+        found.append(values[kept])
+        each = np.stack([np.array(column.scores)[ranks[kept]] for column, ranks in pairs], axis=1)
+        scores.append(each.sum(axis=1))
+        enough += int(kept.sum())
+    rows = np.concatenate([np.zeros((0, len(columns)), np.int32), *found])[:count]
+    return Rows.scored(rows, np.concatenate([np.zeros(0), *scores])[:count])
+
+
+def _best_first(columns: Sequence[Descent]) -> Iterator[tuple[int, ...]]:
+    """Ranks, one for each column, the largest sum of scores first."""
+    if not all(column.reaches(0) for column in columns):
+        return
+    heap = [(-sum(column.scores[0] for column in columns), (0,) * len(columns), 0)]
+    while heap and heap[0][0] < np.inf:
+        cost, ranks, first = heapq.heappop(heap)
+        yield ranks
+        # Only columns from the last one that moved on: so each combination is reached along one way.
+        for number in range(first, len(columns)):
+            column, rank = columns[number], ranks[number]
+            # Impossible entities (-inf) make no row.
+            if column.reaches(rank + 1) and column.scores[rank + 1] > -np.inf:
+                following = (*ranks[:number], rank + 1, *ranks[number + 1 :])
+                heapq.heappush(heap, (cost + column.scores[rank] - column.scores[rank + 1], following, number))
+
+
+class Descent:
+    """A row of scores from its best entity downwards, sorted no further than somebody has looked."""
+
+    def __init__(self, scores: NDArray[np.floating]) -> None:
+        self._all = scores
+        self.entities = np.zeros(0, np.int32)
+        """Best first, as far as they were sorted."""
+        self.scores: list[float] = []
+        """Of these."""
+
+    def reaches(self, rank: int) -> bool:
+        """Whether there is an entity of this rank, from 0; sorts as far as needed to have it."""
+        if rank >= len(self.scores) and len(self.scores) < len(self._all):
+            self.entities = top(self._all, min(len(self._all), max(FIRST, 8 * rank)))
+            self.scores = self._all[self.entities].astype(np.float64).tolist()
+        return rank < len(self.scores)
+
+
+def top(scores: NDArray[np.floating], count: int) -> NDArray[np.int32]:
+    """Places of the ``count`` largest of (E,) scores, the largest first; of equal ones, the first. Found block by
+    block, so that nothing as large as the scores is sorted or copied."""
+    places, values = np.zeros(0, np.int64), scores[:0]
+    floor = -np.inf
+    for start in range(0, len(scores), BLOCK):
+        block = scores[start : start + BLOCK]
+        # What equals the floor comes later than all that made it, and loses to them.
+        inside = np.flatnonzero(block > floor) if len(places) >= count else np.arange(len(block))
+        places, values = np.concatenate([places, inside + start]), np.concatenate([values, block[inside]])
+        if len(places) > count:
+            kept = _largest(values, count)
+            places, values = places[kept], values[kept]
+            floor = values.min(initial=np.inf)
+    return places[np.argsort(-values, kind="stable")].astype(np.int32)
+
+
+def _largest(values: NDArray[np.floating], count: int) -> NDArray[np.int64]:
+    """Places of the ``count`` largest, in order of place; of equal ones, the first."""
+    if count == 0:
+        return np.zeros(0, np.int64)
+    least = np.partition(values, len(values) - count)[len(values) - count]
+    above = np.flatnonzero(values > least)
+    level = np.flatnonzero(values == least)[: count - len(above)]
+    return np.sort(np.concatenate([above, level]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from biqe.predict.against import Against
     from biqe.predict.evidence import Evidence, IdLink
 
 Entities = NDArray[np.int32]
@@ -19,6 +19,25 @@ Marginals = Callable[[], NDArray[np.float32]]
 """Makes the (T, E) log-probabilities of each target alone, once somebody wants them."""
 MIXER = np.uint64(0x9E3779B97F4A7C15)
 """An odd number with bits all over: multiplying by it spreads what differs in a few bits."""
+
+
+@dataclass(frozen=True)
+class Against:
+    """A part of the question that must not hold, as likely as it may hold for one row after all.
+
+    ``FILTER NOT EXISTS { ?city :located_in :Germany }`` leaves out every row for which the graph holds the part. For
+    all others the part may be missing in the graph and true. Its probability p is that of its best assignment, and the
+    row's probability is multiplied by 1 - p.
+    """
+
+    links: tuple[IdLink, ...]
+    """Its missing links, in its best assignment."""
+    probability: float
+
+
+def chance_of(against: Sequence[Against]) -> float:
+    """How probable it is that none of them holds."""
+    return math.prod(1.0 - each.probability for each in against)
 
 
 @dataclass(frozen=True)

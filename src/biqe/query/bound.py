@@ -54,6 +54,12 @@ class BoundQuery:
         return tuple(min(value, 0) for value in self.nodes), tuple((s, o) for s, _, o in self.edges), self.targets
 
 
+def forward(edge: Edge, relation_count: int) -> Edge:
+    """The edge as a stored triple is written: never by an inverse relation."""
+    subject, relation, object_ = edge
+    return edge if relation < relation_count else (object_, relation - relation_count, subject)
+
+
 def selected_rows(queries: Iterable[BoundQuery]) -> list[int]:
     """For each target of each query in SELECT order, its row in a table that has the targets by ascending node.
 

@@ -12,9 +12,8 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from biqe.graph.labels import Aliases
 from biqe.graph.search import find, fold, local_name
-from biqe.graph.vocabulary import Names, Vocabulary
+from biqe.graph.vocabulary import Aliases, Names, Vocabulary
 from biqe.query.question import is_absolute, written
 from biqe.query.scan import Word, abbreviated, scan
 

@@ -153,8 +153,8 @@ class TokenTable:
         return np.diff(self.offsets)
 
 
-def token_table(queries: QuerySet, entities: int, *, path_cap: int = PATH_CAP) -> TokenTable:
-    """Tokens of every query. Cyclic queries and those over ``path_cap`` paths are refused, by number."""
+def token_table(queries: QuerySet, entities: int) -> TokenTable:
+    """Tokens of every query. Cyclic queries and those over PATH_CAP paths are refused, by number."""
     lengths = np.zeros(len(queries), np.int64)
     parts: list[tuple[NDArray[np.int64], _Layout, NDArray[np.int32]]] = []
     bad: dict[int, BiqeError] = {}
@@ -165,7 +165,7 @@ def token_table(queries: QuerySet, entities: int, *, path_cap: int = PATH_CAP) -
         )
         for shape, places in _by_shape(nodes, edges).items():
             try:
-                layout = _layout(shape, nodes.shape[1], path_cap)
+                layout = _layout(shape, nodes.shape[1])
             except (UnsupportedQuery, TooManyPaths) as error:
                 bad[int(rows[places[0]])] = error
                 continue
@@ -173,7 +173,7 @@ def token_table(queries: QuerySet, entities: int, *, path_cap: int = PATH_CAP) -
             parts.append((rows[places], layout, tokens_[np.array(places)[:, None], layout.elements]))
     if bad:
         row = min(bad)
-        raise _refusal(bad[row], "this query" if len(queries) == 1 else f"query {row:,}", path_cap)
+        raise _refusal(bad[row], "this query" if len(queries) == 1 else f"query {row:,}")
     offsets = np.zeros(len(queries) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     kinds = (np.int32, np.int16, np.int16, np.int16, np.int32)
@@ -219,22 +219,22 @@ class _Layout(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _layout(shape: bytes, node_count: int, path_cap: int) -> _Layout:
+def _layout(shape: bytes, node_count: int) -> _Layout:
     """The layout of a shape that ``_by_shape`` found; UnsupportedQuery or TooManyPaths where it has none."""
     values = np.frombuffer(shape, np.int16).tolist()
     nodes, ends = tuple(values[:node_count]), values[node_count:]
     targets = tuple(node for node, value in enumerate(nodes) if value == TARGET)
     edges = tuple((subject, 0, object_) for subject, object_ in zip(ends[::2], ends[1::2], strict=True))
-    found = tokens(BoundQuery(nodes, edges, targets), cap=path_cap)
+    found = tokens(BoundQuery(nodes, edges, targets))
     number = {node: place for place, node in enumerate(targets)}
     numbers = [number.get(element, -1) for element in found.elements]
     return _Layout(*(np.array(column, np.int64) for column in (found.positions, found.paths, found.elements, numbers)))
 
 
-def _refusal(error: BiqeError, which: str, path_cap: int) -> BiqeError:
+def _refusal(error: BiqeError, which: str) -> BiqeError:
     if isinstance(error, TooManyPaths):
         return TooManyPaths(
-            f"{which} has more than {path_cap} root-to-leaf paths",
+            f"{which} has more than {PATH_CAP} root-to-leaf paths",
             hint="ask for fewer branches at once; the number of paths is exponential in the worst case",
         )
     return UnsupportedQuery(

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from biqe.errors import InvalidOption
-from biqe.reproduce.recipe import SPLITS, Recipe, Table, room_for_start
+from biqe.reproduce.recipe import SPLITS, Recipe, Table, budget, room_for_start
 
 MOST_SEEDS = 100
 
@@ -24,7 +24,7 @@ class Job:
     quick: bool = False
     split: str = "valid"
     minutes: float | None = None
-    """A training time other than the recipe's."""
+    """A training time in all other than the recipe's."""
     most: int | None = None
     """Queries of each shape that are ranked, at most; None ranks all."""
 
@@ -58,7 +58,7 @@ class Job:
     def train(self) -> dict[str, Any]:
         """Settings of the training, without the seed."""
         settings = self.recipe.settings()[1]
-        for changes in (self.recipe.quick.train if self.quick else {}, {"minutes": self.minutes}):
+        for changes in (self.recipe.quick.train if self.quick else {}, {"minutes": self._minutes_of(self.recipe)}):
             if changes.get("minutes") is not None or changes.get("epochs") is not None:
                 settings.pop("minutes", None)  # a run has one length
                 settings.pop("epochs", None)
@@ -103,14 +103,35 @@ class Job:
         return _plain(options), _plain(train)
 
     @property
+    def budget(self) -> str:
+        """How long is trained in all, that of a model it starts from included, in words; '' where nothing is."""
+        if not self.trains:
+            return ""
+        parts = [job.train.get("minutes") for job in (self, self.before) if job is not None]
+        minutes = [part for part in parts if part is not None]
+        return budget({"minutes": round(sum(minutes), 6)} if len(minutes) == len(parts) else self.train)
+
+    @property
     def digest(self) -> str:
         """Eight hex digits over the settings."""
         return digest(self.settings)
 
     @cached_property
     def before(self) -> Job | None:
-        """The training that this one starts from; it has the length of its own recipe."""
-        return None if self.recipe.start_from is None else Job(self.recipe.start_from, self.seed, self.quick)
+        """The training that this one starts from."""
+        first = self.recipe.start_from
+        return None if first is None else Job(first, self.seed, self.quick, minutes=self._minutes_of(first))
+
+    def _minutes_of(self, part: Recipe) -> float | None:
+        """Of the user's minutes, the share of the recipe or of the one that it starts from: minutes are compared in
+        all. Shares are those of the recipes' own minutes; what is trained for epochs has none."""
+        first = self.recipe.start_from
+        if self.minutes is None or first is None:
+            return self.minutes
+        own, before = (one.settings()[1].get("minutes") for one in (self.recipe, first))
+        if own is None or before is None:
+            return self.minutes if part is self.recipe else None
+        return round(self.minutes * (own if part is self.recipe else before) / (own + before), 6)
 
     @property
     def run_settings(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from biqe.errors import InvalidOption, UnknownName, UnreadableFile
+from biqe.graph.whole_folder import MAX_MANIFEST_BYTES, read_regular
 from biqe.training.config import TrainConfig
 
 FOLDER = Path(__file__).parent / "recipes"
@@ -363,10 +364,10 @@ def _check(path: Path, place: str, data: Any, known: Mapping[str, type], *, requ
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(read_regular(path, MAX_MANIFEST_BYTES).decode())
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:  # of TOML, or of UTF-8
+    except (ValueError, RecursionError) as error:  # of TOML, or of UTF-8
         raise UnreadableFile(f"{path} is not TOML: {error}") from error
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from biqe.benchmarks import registry
 from biqe.errors import RunFailed, UnreadableFile
+from biqe.graph.whole_folder import cannot_be_read, read_json
 from biqe.reproduce.job import Job
 
 FORMAT = "biqe-result"
@@ -107,11 +109,18 @@ def write(result: Result, path: Path) -> None:
         ) from error
 
 
+def _json(path: Path) -> Any:
+    try:
+        return read_json(path)
+    except OSError as error:
+        raise cannot_be_read(path, error) from error
+
+
 def read(path: Path) -> Result:
     """The result at ``path``."""
     try:
-        return Result.from_json(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError) as error:
+        return Result.from_json(_json(path))
+    except ValueError as error:
         raise UnreadableFile(f"{path} cannot be read: {error}") from error
     except UnreadableFile as error:
         raise UnreadableFile(f"{path}: {error.message}") from error
@@ -121,18 +130,35 @@ def done_as(path: Path, job: Job) -> bool:
     """Whether ``path`` holds the result of ``job``, made with its settings."""
     if not path.exists():
         return False
-    found = read(path)
-    return found.state == "done" and found.settings == job.settings
+    return _is_of(read(path), job)
+
+
+def made_for_another_row(folder: Path, job: Job) -> Result | None:
+    """The result of a row of another table that ranks the same queries with the same model, as one of ``job``."""
+    if job.recipe.job != "rank":  # others leave pictures, too
+        return None
+    for path in sorted(folder.glob(f"*/*/{path_of(folder, job).name}")):
+        found = read(path)
+        if found.seed == job.seed and _is_of(found, job):
+            return replace(found, table=job.recipe.table, recipe=job.recipe.name)
+    return None
+
+
+def _is_of(found: Result, job: Job) -> bool:
+    return found.state == "done" and found.settings == job.settings and not of_other_queries(found)
+
+
+def of_other_queries(result: Result) -> bool:
+    """Whether a result of a set that is mined here is of another set than today's."""
+    own, today = result.fingerprints.get("benchmark"), registry.queries_of_today(result.settings.get("benchmark", ""))
+    return None not in (own, today) and own != today
 
 
 def read_all(folder: Path) -> list[Result]:
     """All results below ``folder``; other JSON files, such as those of the speed benchmarks, are left out."""
     results: list[Result] = []
     for path in sorted(folder.rglob("*.json")):
-        try:
-            data = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise UnreadableFile(f"{path} cannot be read: {error}") from error
+        data = _json(path)
         if not isinstance(data, dict):
             raise UnreadableFile(f"{path} is not a result")
         if data.get("format") == FORMAT:

@@ -20,6 +20,7 @@ from biqe import benchmarks
 from biqe.benchmarks import download
 from biqe.benchmarks.storage import data_folder
 from biqe.errors import BiqeError, InvalidOption, RunFailed, UnreadableFile
+from biqe.graph.whole_folder import read_json
 from biqe.reproduce import recipe as recipes
 from biqe.reproduce import result as results
 from biqe.reproduce.job import Job
@@ -87,10 +88,10 @@ class Queue:
 
     def _read(self) -> dict[str, Entry]:
         try:
-            data = json.loads(self.path.read_text("utf-8"))
+            data = read_json(self.path)
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, UnreadableFile) as error:
             raise self._damaged(str(error)) from error
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise self._damaged(f"its format is not {FORMAT}")
@@ -147,6 +148,10 @@ def run_table(table: Table, jobs: Sequence[Job], places: Places, *, resume: bool
             path = results.path_of(places.results, job)
             if results.done_as(path, job):
                 queue.set(job.name, "done", job.digest)
+            elif (found := results.made_for_another_row(places.results, job)) is not None:
+                results.write(found, path)
+                queue.set(job.name, "done", job.digest)
+                watcher.ended(job, "done", "")
             elif job.recipe.benchmark in absent:
                 reason = absent[job.recipe.benchmark]
                 queue.set(job.name, "not at hand", job.digest, reason)
@@ -205,10 +210,12 @@ def _do(job: Job, desk: Desk) -> tuple[str, str]:
 
 def _result(job: Job, places: Places, **facts: object) -> Result:
     from biqe.evaluate.machine import machine
+    from biqe.links.softmax import processor_multiplies_bfloat16
     from biqe.training.run import git_state, versions
 
     about = {key: value for key, value in machine().items() if key != "peak_resident_mib"}
     about["device"] = places.device
+    about["bfloat16"] = processor_multiplies_bfloat16()  # what precision=auto came to
     return Result(
         table=job.recipe.table,
         recipe=job.recipe.name,

@@ -12,12 +12,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from biqe.benchmarks import registry
 from biqe.evaluate.text_table import aligned, wrapped
 from biqe.reproduce import recipe as recipes
 from biqe.reproduce.job import Job, digest
 from biqe.reproduce.recipe import Column, Figures, Recipe, Row, Table
-from biqe.reproduce.result import Result, read_all
+from biqe.reproduce.result import Result, of_other_queries, read_all
 
 QUICK = (
     "Rows marked quick are smoke tests: small models, trained for a fraction of a minute, on a sample of the queries. "
@@ -44,6 +43,8 @@ class Average:
     """The largest."""
     filter_negatives: bool | None = None
     """Whether true answers were kept out of sampled negatives; None for models without such an option."""
+    finished: str = ""
+    """When the last of them was, UTC."""
     failed: tuple[tuple[int, str], ...] = ()
     """Seeds that failed, and why."""
     of_other_queries: bool = False
@@ -87,7 +88,8 @@ class Average:
 
 @dataclass(frozen=True)
 class RecipeResults:
-    """One recipe and what we found, if anything; first what comes closest to the recipe as it stands."""
+    """One recipe and what we found, if anything; first what comes closest to the recipe as it stands, and the newest of
+    what is equally close: rounds of equal minutes are run together."""
 
     recipe: Recipe
     averages: tuple[Average, ...]
@@ -142,9 +144,10 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
 def _recipe_results(recipe: Recipe, results: Sequence[Result]) -> RecipeResults:
     alike: dict[str, list[Result]] = {}
     for result in sorted(results, key=lambda r: r.seed):
-        alike.setdefault(digest({**result.settings, "queries": _is_of_other_queries(result)}), []).append(result)
+        alike.setdefault(digest({**result.settings, "queries": of_other_queries(result)}), []).append(result)
     averages = [_average(group) for group in alike.values()]
     averages = [replace(average, changed=_changed(recipe, average)) for average in averages]
+    averages.sort(key=lambda average: average.finished, reverse=True)
     return RecipeResults(recipe, tuple(sorted(averages, key=lambda average: _distance(recipe, average))))
 
 
@@ -157,20 +160,16 @@ def _distance(recipe: Recipe, average: Average) -> tuple[bool, ...]:
     return average.quick, sampled, stale, average.settings.get("split") != "test", other
 
 
-def _is_of_other_queries(result: Result) -> bool:
-    """Whether a result of a set that is mined here is of another set than today's."""
-    own, today = result.fingerprints.get("benchmark"), registry.queries_of_today(result.settings.get("benchmark", ""))
-    return None not in (own, today) and own != today
-
-
 def _changed(recipe: Recipe, average: Average) -> dict[str, Any]:
     if recipe.model is None:
         return {}
     today = Job(recipe, 0, average.quick).settings
+    # Results from before this was a setting.
+    was = {**average.settings, "train": {"precision": "single", **average.settings.get("train", {})}}
     return {
         name: value
         for part in ("model_config", "train")
-        for name, value in sorted(average.settings.get(part, {}).items())
+        for name, value in sorted(was.get(part, {}).items())
         if name not in ("minutes", "epochs", "links_minutes") and name in today[part] and value != today[part][name]
     }
 
@@ -197,9 +196,10 @@ def _average(results: Sequence[Result]) -> Average:
         train_seconds=math.fsum(r.seconds.get("train", 0.0) for r in done) / len(done) if done else 0.0,
         before_seconds=math.fsum(before) / len(before) if before and len(before) == len(done) else None,
         peak_mib=max((r.peak_mib for r in done), default=0),
+        finished=max((r.finished for r in done), default=""),
         filter_negatives=(done[0].config.get("model") or {}).get("filter_negatives") if done else None,
         failed=tuple((r.seed, r.reason) for r in results if r.state == "failed"),
-        of_other_queries=any(map(_is_of_other_queries, done)),
+        of_other_queries=any(map(of_other_queries, done)),
     )
 
 

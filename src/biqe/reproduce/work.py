@@ -15,8 +15,7 @@ from biqe.benchmarks.anycq import TupleQuestions
 from biqe.benchmarks.shaped import ShapedQueries
 from biqe.errors import InvalidOption
 from biqe.evaluate import pictures
-from biqe.evaluate.attention import attention_shares, query_attention
-from biqe.evaluate.attention_picture import heat_map
+from biqe.evaluate.attention import attention_shares, heat_map, query_attention
 from biqe.evaluate.loop import evaluate, evaluate_together, fingerprint
 from biqe.evaluate.missing_links import MissingLinks
 from biqe.evaluate.one_at_a_time import OneAtATime, one_at_a_time

@@ -12,6 +12,7 @@ PORT = 7878
 SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable with the folder in which several workers add up their metrics."""
 MODES = ("known", "both", "predicted")
+MAX_WORKERS = 256
 KIB, MIB = 1024, 1024 * 1024
 
 
@@ -105,8 +106,8 @@ class ServeConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
             raise InvalidOption(f"'port' must be in 0..65535. Got {self.port}")
-        if self.workers < 1:
-            raise InvalidOption(f"'workers' must be at least 1. Got {self.workers}")
+        if not 1 <= self.workers <= MAX_WORKERS:
+            raise InvalidOption(f"'workers' must be in 1..{MAX_WORKERS}. Got {self.workers}")
         if self.mode not in MODES:
             raise InvalidOption(f"'mode' must be one of {', '.join(MODES)}. Got {self.mode!r}")
         for origin in self.cors:

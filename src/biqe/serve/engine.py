@@ -222,7 +222,7 @@ class Engine:
 
     async def run(self, function: Callable[..., Result], *args: Any, seconds: float | None = None) -> Result:
         """Any other blocking work, which takes little time."""
-        return await self._do(self._light, self._in_turn(lambda: function(*args)), seconds)
+        return await self._do(self._light, self._in_turn(lambda: function(*args), is_light=True), seconds)
 
     async def update(self, change: str | Upload, *, seconds: float | None = None) -> Receipt:
         """Change the live graph; returns the receipt once the change is on disk."""
@@ -315,13 +315,13 @@ class Engine:
         """Whether half the places of a lane are lost to work that does not stop: the process has to be replaced."""
         return any(lane.is_stuck for lane in self._lanes)
 
-    def _in_turn(self, work: Callable[[], Result]) -> Callable[[Deadline], Result]:
+    def _in_turn(self, work: Callable[[], Result], *, is_light: bool = False) -> Callable[[Deadline], Result]:
         """The same work, in turn with other threads."""
 
         def turn(deadline: Deadline) -> Result:
             self._here.deadline = deadline
             try:
-                with self._scheduler.running(deadline.check):
+                with self._scheduler.running(deadline.check, is_light=is_light):
                     deadline.begin()
                     deadline.between = self._scheduler.share
                     return work()

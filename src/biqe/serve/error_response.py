@@ -62,7 +62,8 @@ def document(error: BiqeError | None, request_id: str) -> dict[str, Any]:
     """The error as JSON; None stands for an internal error."""
     if error is None or status_of(error) == 500:
         # Clients get no details: a message may name files of the server.
-        kind, message = ("InternalError", FAULT) if error is None else (type(error).__name__, DAMAGED)
+        is_fault = error is None or isinstance(error, RequestRefused)  # of this process, or of one that it asked
+        kind, message = ("InternalError", FAULT) if is_fault else (type(error).__name__, DAMAGED)
         told = {"type": kind, "message": message, "hint": None}
     else:
         told = {"type": type(error).__name__, "message": over_http(error.message), "hint": over_http(error.hint)}

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.answer.result import is_blank
-from biqe.explain.words import short
-from biqe.graph.index import objects
+from biqe.exact.store import is_blank
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import local_name
+from biqe.graph.words import short
 from biqe.query.bind import RDF_TYPE, relation_called
 from biqe.query.scan import in_query
 from biqe.serve import schemas as out
@@ -95,7 +94,7 @@ class Questions:
         """Classes of an entity."""
         if self.type_relation is None:
             return []
-        return objects(self.graph.index, entity, self.type_relation).tolist()
+        return self.graph.objects(entity, self.type_relation).tolist()
 
     def about(self, direction: int, entity: int, other: int | None = None) -> out.Example:
         """Where does a direction lead to from an entity, and what does another relation lead to from there?"""

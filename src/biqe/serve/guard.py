@@ -159,11 +159,10 @@ class Guard:
         version = scope.get("http_version", "1.1")
         if version.partition(".")[0] not in HTTP_VERSIONS:
             raise RequestRefused(f"HTTP/{version[:10]} is not supported", hint="use HTTP/1.1", status=505)
-        if "content-length" in headers and "transfer-encoding" in headers:
-            # A proxy may have used the other one, and take part of the body for the next request (RFC 9112, 6.1).
-            raise RequestRefused(
-                "the request has both Content-Length and Transfer-Encoding", headers={"Connection": "close"}
-            )
+        if "transfer-encoding" in headers and ("content-length" in headers or version == "1.0"):
+            # A proxy may have found another end of the body, and take part of it for the next request (RFC 9112, 6.1).
+            other = "Content-Length" if "content-length" in headers else "HTTP/1.0"
+            raise RequestRefused(f"the request has both {other} and Transfer-Encoding", headers={"Connection": "close"})
         self._check_sizes(scope)
         self._check_host(headers)
         path, method = scope["path"], scope["method"]

@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 
 from biqe.errors import BiqeError, SparqlSyntax
 from biqe.exact.store import Cut, Rewritten
-from biqe.graph.index import subjects
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import find, local_name
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bind import bind_question, entities_called, relation_called
-from biqe.query.divide import divided
-from biqe.query.question import ASK, Branch, Entity, Question, Variable, written
+from biqe.query.question import ASK, Branch, Entity, Question, Variable, divided, written
 from biqe.query.scan import in_query, name_in, scan
 from biqe.query.sparql import parse_question
 from biqe.serve import federate
@@ -98,7 +96,7 @@ def _usual(graph: Graph, word: str, prefixes: Mapping[str, str]) -> NDArray[np.i
         return None
     triples, count = graph.triples, graph.relation_count
     ask = Questions(graph, prefixes)
-    peers = [subjects(graph.index, ask.type_relation or 0, each) for each in ask.classes(called[0])]
+    peers = [graph.subjects(ask.type_relation or 0, each) for each in ask.classes(called[0])]
     usual = np.bincount(triples[np.isin(triples[:, 0], np.concatenate([[], *peers])), 1], minlength=count)
     return usual + len(triples) * (np.bincount(triples[triples[:, 0] == called[0], 1], minlength=count) > 0)
 

@@ -7,7 +7,6 @@ query or an update, the service describes itself, with the counts of its graph (
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sized
 from dataclasses import asdict, replace
@@ -20,7 +19,7 @@ from starlette.responses import Response
 
 from biqe.answer.result import ResultTable
 from biqe.errors import BiqeError, Busy, RequestRefused, SparqlSyntax, TookTooLong
-from biqe.explain.words import visible
+from biqe.graph.words import visible
 from biqe.query.scan import scan
 from biqe.serve import federate, query_checks, requests
 from biqe.serve.config import MODES, ServeConfig
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from biqe.serve.engine import Engine
 
 SMALL = 50
-"""Answers of more rows than this are written in a thread, so that the event loop goes on."""
+"""Answers of more rows than this are written by the engine, so that the event loop goes on."""
 GRAPH_FORMS = ("CONSTRUCT", "DESCRIBE")
 Written = TypeVar("Written")
 
@@ -74,7 +73,8 @@ class Protocol:
         headers = {}
         if document is None:
             table = await self._predicted(asked, deadline)
-            document, note = await _in_thread(table.rows, lambda: Document.of(table, form)), table.note
+            document = await self._write(table.rows, lambda: Document.of(table, form), deadline)
+            note = table.note
             if table.probability is not None:
                 headers["X-Biqe-Probability"] = repr(table.probability)
             if table.expected is not None:
@@ -91,7 +91,8 @@ class Protocol:
         stored, note = await self._stored(asked, deadline)
         if stored is None:
             return await self._predicted(asked, deadline)
-        table = await _in_thread(() if isinstance(stored, bool) else stored.rows, lambda: table_of(stored, asked.extra))
+        rows = () if isinstance(stored, bool) else stored.rows
+        table = await self._write(rows, lambda: table_of(stored, asked.extra), deadline)
         return replace(table, note=note)
 
     async def _stored(self, asked: SparqlRequest, deadline: float, **options: Any) -> tuple[Any, str]:
@@ -126,7 +127,7 @@ class Protocol:
         query_checks.refuse_long_question(asked.text)
         options = {"links": "missing" in asked.extra, **asked.options}  # no other column needs single links
         answers = await self.engine.ask(asked.text, mode=asked.mode, seconds=_left(deadline), **options)
-        return await _in_thread(answers, lambda: table_of(answers, asked.extra).cut(self.config.limits.rows))
+        return await self._write(answers, lambda: table_of(answers, asked.extra, self.config.limits.rows), deadline)
 
     async def _block(self, block: federate.PredictBlock, deadline: float) -> tuple[list[Cut], str]:
         """The rows of a predict block as replacements in the text, and a note about them."""
@@ -140,7 +141,7 @@ class Protocol:
                     hint="add patterns to the block, or a sub-SELECT with LIMIT inside it",
                     status=413,
                 )
-            return await _in_thread(answers, lambda: block.cuts(answers)), answers.note
+            return await self._write(answers, lambda: block.cuts(answers), deadline), answers.note
         except (Busy, TookTooLong):
             raise
         except SparqlSyntax as error:
@@ -150,6 +151,10 @@ class Protocol:
             if not block.is_silent:
                 raise
         return block.cuts(None), ""
+
+    async def _write(self, rows: Sized, write: Callable[[], Written], deadline: float) -> Written:
+        """The result of ``write``, computed in a turn of the engine's if there are many rows."""
+        return write() if len(rows) <= SMALL else await self.engine.run(write, seconds=_left(deadline))
 
     def refuse_changes(self, request: Request) -> None:
         """RequestRefused if this client, or every client, must not change the graph."""
@@ -162,11 +167,6 @@ class Protocol:
 def _left(deadline: float) -> float:
     """Seconds until the deadline, at least one millisecond."""
     return max(deadline - time.monotonic(), 0.001)
-
-
-async def _in_thread(rows: Sized, write: Callable[[], Written]) -> Written:
-    """The result of ``write``, computed in a thread if there are many rows."""
-    return write() if len(rows) <= SMALL else await asyncio.to_thread(write)
 
 
 # Routes

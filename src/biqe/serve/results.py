@@ -56,8 +56,11 @@ def is_cut(found: Answers | TermTable) -> bool:
     return not found.complete if isinstance(found, TermTable) else found.rows.known_capped
 
 
-def table_of(found: Answers | TermTable | Solutions | bool, extra: Sequence[str]) -> ResultTable:
-    """The rows, with the extra columns after the variables. A variable that is called like one keeps its place.
+def table_of(
+    found: Answers | TermTable | Solutions | bool, extra: Sequence[str], most: int | None = None
+) -> ResultTable:
+    """The rows, ``most`` of them, with the extra columns after the variables. A variable that is called like one keeps
+    its place.
 
     COUNT is one row, as every client expects; where it asks for the status, what the model expects is another.
     """
@@ -73,19 +76,21 @@ def table_of(found: Answers | TermTable | Solutions | bool, extra: Sequence[str]
     if isinstance(found, Solutions):
         told = {"probability": number_term(1.0), "status": Term("literal", KNOWN), "missing": Term("literal", "")}
         more = tuple(told[name] for name in added)
-        rows = tuple((*row, *more) for row in found.rows) if more else found.rows
-        return ResultTable(variables, rows, complete=found.complete)
+        rows = tuple((*row, *more) for row in found.rows[:most]) if more else found.rows[:most]
+        return ResultTable(variables, rows, complete=found.complete and len(rows) == len(found.rows))
     if isinstance(found, TermTable):
         counted = [row for row in found if row.status == KNOWN] if found.counted else []
-        shown = counted if counted and "status" not in added else found
+        shown = (counted if counted and "status" not in added else found)[:most]
         lines = [(*row.terms.values(), *_extra(row, added)) for row in shown]
         expected = None
         if found.counted:
             expected = next((str(row[found.variables[0]]) for row in found if row.status != KNOWN), None)
-        return ResultTable(variables, lines, complete=found.complete, expected=expected, note=found.note)
-    terms = {entity: entity_term(found.name(entity)) for row in found for entity in row.ids}
-    lines = [(*(terms[entity] for entity in row.ids), *_extra(row, added)) for row in found]
-    return ResultTable(variables, lines, complete=not is_cut(found), note=found.note)
+        complete = found.complete and (most is None or len(found) <= most)
+        return ResultTable(variables, lines, complete=complete, expected=expected, note=found.note)
+    page = found[:most]
+    terms = {entity: entity_term(found.name(entity)) for row in page for entity in row.ids}
+    lines = [(*(terms[entity] for entity in row.ids), *_extra(row, added)) for row in page]
+    return ResultTable(variables, lines, complete=not is_cut(found) and len(page) == len(found), note=found.note)
 
 
 def _extra(row: Row | TermRow, extra: Iterable[str]) -> list[Term | None]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from biqe.answer.answers import Answers, Link, Row
-from biqe.answer.result import PREDICTED, ShownNames, is_blank, value_of
+from biqe.answer.result import PREDICTED, ShownNames, value_of
 from biqe.answer.terms import TermRow, TermTable
-from biqe.exact.store import Term, iri_of
-from biqe.explain.words import short
+from biqe.exact.store import Term, iri_of, is_blank
 from biqe.graph.vocabulary import Vocabulary
+from biqe.graph.words import short
 from biqe.predict.evidence import IdLink
 from biqe.query.question import written
 from biqe.serve import schemas as out

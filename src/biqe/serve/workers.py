@@ -203,15 +203,16 @@ def listen(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host.strip("[]"), port))
         listening.listen(BACKLOG)
-    except OSError as error:
+    except (OSError, TypeError, UnicodeError) as error:  # the last two: a name that no address has
         listening.close()
-        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        if not isinstance(error, OSError) or isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
             hint = "--host is an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all of them"
         elif error.errno == errno.EACCES:
             hint = "choose a --port above 1023: those below need special rights"
         else:
             hint = "choose another --port; 0 takes a free one"
-        raise RunFailed(f"cannot listen on {host}:{port}: {error.strerror or error}", hint=hint) from error
+        reason = getattr(error, "strerror", None) or error
+        raise RunFailed(f"cannot listen on {host}:{port}: {reason}", hint=hint) from error
     listening.set_inheritable(True)
     return listening
 

@@ -1,6 +1,6 @@
 """The likeliest links that a whole graph misses: overall, by relation, by entity.
 
-search.py       finds the missing links with the largest calibrated probability
+likeliest.py    finds the missing links with the largest calibrated probability
 suggester.py    Suggester: what a user asks, and what a user gets
 export.py       suggestions as TSV, Turtle, RDF 1.2 and JSON
 rejections.py   links that somebody has rejected

@@ -5,12 +5,15 @@ Any number of processes may read it and append to it. A line that a crash cut sh
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
 from pathlib import Path
 
+from biqe.errors import RunFailed
 from biqe.graph.vocabulary import Vocabulary
+from biqe.graph.whole_folder import cannot_be_read, open_regular
 
 MOST_BYTES = 256 << 20
 """Bytes of the file that are read."""
@@ -30,13 +33,21 @@ class Rejections:
     def add(self, link: Names, *, rejected: bool = True) -> None:
         """Remember that a link was rejected, or restored."""
         line = json.dumps([*link, "rejected" if rejected else "restored"], ensure_ascii=False)
-        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        # It begins a line of its own, whatever a crash left behind; one write is not torn by another process.
+        data = f"\n{line}\n".encode()
         try:
-            # It begins a line of its own, whatever a crash left behind; one write is not torn by another process.
-            os.write(file, f"\n{line}\n".encode())
-            os.fsync(file)
-        finally:
-            os.close(file)
+            file = open_regular(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            try:
+                if os.write(file, data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise RunFailed(
+                f"{self.path} could not be written: {error.strerror or error}; nothing is changed",
+                hint="is the disk full, or the place read-only?",
+            ) from error
 
     @property
     def names(self) -> frozenset[Names]:
@@ -61,9 +72,12 @@ class Rejections:
             self._read, self._names = 0, set()
         if size == self._read:
             return
-        with self.path.open("rb") as file:
-            file.seek(self._read)
-            new = file.read(min(size, MOST_BYTES) - self._read)
+        try:
+            with open(open_regular(self.path), "rb") as file:
+                file.seek(self._read)
+                new = file.read(min(size, MOST_BYTES) - self._read)
+        except OSError as error:
+            raise cannot_be_read(self.path, error) from error
         whole = new[: new.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.splitlines():

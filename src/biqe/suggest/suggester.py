@@ -10,16 +10,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from biqe.errors import InvalidOption, UnsupportedQuery
-from biqe.explain.words import probability
 from biqe.graph.knowledge_graph import counted
-from biqe.graph.visible import for_notebook, html_table
+from biqe.graph.words import for_notebook, html_table, probability
 from biqe.predict.evidence import IdLink
 from biqe.query.bind import find_entity, find_relation
 from biqe.query.scan import in_query, name_in
 
 if TYPE_CHECKING:
     from biqe.predict.predictor import Predictor
-    from biqe.suggest.search import Best
+    from biqe.suggest.likeliest import Best
 
 TOP = 20
 """Suggestions, by default."""
@@ -204,25 +203,25 @@ class Suggester:
         progress: Callable[[float], None],
     ) -> tuple[Sequence[IdLink], bool]:
         """The best ``count`` links, and whether all were judged."""
-        from biqe.suggest import search
+        from biqe.suggest import likeliest
 
         key = relation, entity, each
         known = self._found.get(key)
         if known is not None and (known[0] >= count or not known[2]):
             return known[1][:count], known[2]
         count = max(count, FEWEST)
-        shared = search.Best.none(count)
+        shared = likeliest.Best.none(count)
         own: dict[int, Best] = {}
 
         def best(r: int) -> Best:
-            return shared if each is None else own.setdefault(r, search.Best.none(min(count, each)))
+            return shared if each is None else own.setdefault(r, likeliest.Best.none(min(count, each)))
 
         relations = range(self.links.graph.relation_count) if relation is None else [relation]
         if entity is None:
             end = None if seconds is None else time.monotonic() + seconds
-            is_complete = search.of_relations(self.links, relations, best, end=end, progress=progress)
+            is_complete = likeliest.of_relations(self.links, relations, best, end=end, progress=progress)
         else:
-            search.of_entity(self.links, entity, relations, best)
+            likeliest.of_entity(self.links, entity, relations, best)
             is_complete = True
         for part in own.values():
             shared.take(part.links, part.chances)

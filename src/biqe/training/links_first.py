@@ -13,6 +13,7 @@ import numpy as np
 
 from biqe.errors import InvalidOption
 from biqe.graph.knowledge_graph import Splits
+from biqe.links.softmax import processor_multiplies_bfloat16
 from biqe.models import _catalogue
 from biqe.models._contract import StartsFromLinks
 from biqe.training.config import TrainConfig
@@ -28,15 +29,18 @@ are what can be learnt."""
 RANKS = ((2_000, 64), (10_000, 128))
 """Rank of the link predictor of a graph with fewer entities than that: a small one is learnt by heart otherwise."""
 RANK, RANK_OF_LONG_RUNS, LONG = 200, 256, 15.0
-"""Of larger graphs; the second from so many minutes on. In a short run steps matter more than rank."""
+"""Of larger graphs; the second from so many minutes on. In a short run steps matter more than rank
+(docs/decisions/0020-links-in-a-short-time.md)."""
 DENSE = 4
 """Triples an entity from which on predicting relations helps much. On sparser graphs it takes from what tails need
 (docs/decisions/0020-links-in-a-short-time.md)."""
 NEGATIVES = 2_048
 """Entities that a step compares with where there is no time to compare with all of them."""
-FEWEST_EPOCHS, SPEED = 20, 1e11
-"""With all entities compared, a run should come to so many epochs, at so many floating-point operations a second and
-thread; else a sample teaches more in the same time (docs/decisions/0020-links-in-a-short-time.md)."""
+FEWEST_EPOCHS = 20
+"""With all entities compared, a run should come to so many epochs; else a sample teaches more in the same time
+(docs/decisions/0020-links-in-a-short-time.md)."""
+SPEED, SPEED_IN_BFLOAT16 = 1e11, 2e11
+"""Floating-point operations a second and thread that training comes to on a processor."""
 
 
 def default_minutes(minutes: float) -> float:
@@ -46,6 +50,16 @@ def default_minutes(minutes: float) -> float:
     (24.0, 60.0, 1.8)
     """
     return min(round(minutes * (SHARE_OF_SHORT_RUNS if minutes < SHORT else SHARE), 6), MOST_MINUTES)
+
+
+def epochs_of(splits: Splits, rank: int, minutes: float, threads: int, precision: str = "auto") -> float:
+    """About how many epochs of a link predictor that compares with all entities fit into ``minutes``."""
+    directed = np.concatenate([splits.train[:, :2], splits.train[:, [2, 1]] + [0, len(splits.vocabulary.relations)]])
+    questions, entities = len(np.unique(directed, axis=0)), len(splits.vocabulary.entities)
+    # Three products of a vector with the table: of the scores, of the gradients of vectors and of the table.
+    epoch = 6.0 * 2 * rank * questions * entities
+    is_fast = precision == "auto" and processor_multiplies_bfloat16()
+    return 60.0 * minutes * threads * (SPEED_IN_BFLOAT16 if is_fast else SPEED) / max(1.0, epoch)
 
 
 def rank_for(entities: int, minutes: float) -> int:
@@ -60,14 +74,10 @@ def rank_for(entities: int, minutes: float) -> int:
     return RANK if minutes < LONG else RANK_OF_LONG_RUNS
 
 
-def softmax_for(splits: Splits, rank: int, minutes: float, threads: int) -> str:
+def softmax_for(splits: Splits, rank: int, minutes: float, threads: int, precision: str = "auto") -> str:
     """Whether the link predictor compares with all entities (full) or with a sample of them: what fits ``minutes``."""
-    directed = np.concatenate([splits.train[:, :2], splits.train[:, [2, 1]] + [0, len(splits.vocabulary.relations)]])
-    questions, entities = len(np.unique(directed, axis=0)), len(splits.vocabulary.entities)
-    # Three products of a vector with the table: of the scores, of the gradients of vectors and of the table.
-    epoch = 6.0 * 2 * rank * questions * entities
-    is_enough = FEWEST_EPOCHS * epoch <= 60.0 * minutes * SPEED * threads
-    return "full" if is_enough or entities <= 2 * NEGATIVES else "sampled"
+    is_enough = epochs_of(splits, rank, minutes, threads, precision) >= FEWEST_EPOCHS
+    return "full" if is_enough or len(splits.vocabulary.entities) <= 2 * NEGATIVES else "sampled"
 
 
 def relation_weight_for(triples: int, entities: int) -> float:
@@ -108,7 +118,7 @@ def settings(config: TrainConfig, splits: Splits, rank: int, threads: int) -> di
     """Training settings of the link predictor of a run with ``config``. It stops where single links are no longer
     predicted better."""
     assert config.links_minutes
-    shared = ("clock", "seed", "threads", "checkpoint_minutes")
+    shared = ("clock", "seed", "threads", "precision", "checkpoint_minutes")
     own: dict[str, Any] = {
         "minutes": config.links_minutes,
         "validations": VALIDATIONS,
@@ -116,7 +126,7 @@ def settings(config: TrainConfig, splits: Splits, rank: int, threads: int) -> di
         "negatives": NEGATIVES,
     }
     own["validation_queries"] = VALIDATION_QUERIES
-    own["softmax"] = softmax_for(splits, rank, config.links_minutes, threads)
+    own["softmax"] = softmax_for(splits, rank, config.links_minutes, threads, config.precision)
     return own | {name: getattr(config, name) for name in shared}
 
 

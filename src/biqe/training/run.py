@@ -37,13 +37,14 @@ from biqe.errors import RunFailed, UnreadableFile, VocabularyMismatch
 from biqe.graph import folder as graph_folder
 from biqe.graph.knowledge_graph import Splits
 from biqe.graph.triples import Triples
-from biqe.graph.whole_folder import read_json
+from biqe.graph.whole_folder import cannot_be_read, read_json, read_regular
 from biqe.models.store import write_whole
 from biqe.training import held_out as held_out_file
 from biqe.training.config import TrainConfig
 
 FORMAT = "biqe-run"
 VERSION = 1
+MAX_TRACE_BYTES = 1 << 30
 GRAPH = "graph"
 """Folder of a run with a copy of its graph, if that is a live graph, which goes on changing."""
 QUERIES = "queries"
@@ -203,13 +204,17 @@ class Run:
     def trace(self) -> list[dict[str, Any]]:
         """Events in order. A last line that a kill has cut short is left out."""
         path = self.folder / "trace.jsonl"
-        if not path.exists():
+        if not os.path.lexists(path):
             return []
+        try:
+            text = read_regular(path, MAX_TRACE_BYTES).decode(errors="replace")
+        except OSError as error:
+            raise cannot_be_read(path, error) from error
         events = []
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in text.splitlines():
             try:
                 event = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(event, dict):
                 events.append(event)

@@ -135,7 +135,13 @@ def weigh_links(run: Run, splits: Splits, validated: Validation) -> Weighed | No
     rule_seconds = min(RULE_SECONDS, max(2.0, RULE_SHARE * seconds))
     fit_seconds = max(FIT_SECONDS, FIT_SHARE * seconds)
     model.knowledge = fit.fit(
-        model.links, splits["train"], splits.valid, rule_seconds=rule_seconds, fit_seconds=fit_seconds, seed=seed
+        model.links,
+        splits["train"],
+        splits.valid,
+        further=len(splits.test),
+        rule_seconds=rule_seconds,
+        fit_seconds=fit_seconds,
+        seed=seed,
     )
     knowledge.save(model.knowledge, folder)
     use_graph(model, splits["train"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from biqe.answer.result import Result, View
-from biqe.graph.visible import Cell, html_table
+from biqe.graph.words import Cell, html_table
 
 
 def write(result: Result, view: View) -> str:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from biqe.answer.result import XSD, Cell, Result, ResultTable, View, as_term
-from biqe.explain.words import escaped_json
+from biqe.graph.words import escaped_json
 
 MEDIA_TYPE = "application/sparql-results+json"
 

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from biqe.answer.result import KNOWN, Result, TextTable, View
-from biqe.explain.words import fit, visible, wrapped
+from biqe.graph.words import fit, visible, wrapped
 
 BELOW, AGAINST = "    missing: ", "against:"
 """What stands before a missing link below its row."""
+NARROWEST = 6
+"""Columns that a cell keeps, at least."""
 
 
 def write(result: Result, view: View) -> str:
@@ -77,10 +79,10 @@ def _width(head: str, cells: Sequence[str]) -> int:
     return max(widest, len(head)) if widest else 0
 
 
-def shrink(columns: Sequence[int], room: int, least: int = 6) -> list[int]:
-    """The widths, the widest ones cut until they fit into ``room``; none below ``least``."""
+def shrink(columns: Sequence[int], room: int) -> list[int]:
+    """The widths, the widest ones cut until they fit into ``room``; none below NARROWEST."""
     columns = list(columns)
-    while sum(columns) > room and max(columns) > least:
+    while sum(columns) > room and max(columns) > NARROWEST:
         widest = max(columns)
         columns[columns.index(widest)] = widest - 1
     return columns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from biqe.answer.result import XSD, Cell, Result, View, as_term
-from biqe.explain.words import RAW_CONTROLS
+from biqe.graph.words import RAW_CONTROLS
 
 MEDIA_TYPE = "application/sparql-results+xml"
 RESULTS = "http://www.w3.org/2005/sparql-results#"

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from biqe.errors import UnreadableFile
 from biqe.graph.collect import LABEL, LabelBook
 from biqe.graph.knowledge_graph import Splits
-from biqe.graph.labels import ChangedLabels
 from biqe.graph.triples import Triples, as_triples
-from biqe.graph.vocabulary import GrownNames, Names, Vocabulary
+from biqe.graph.vocabulary import ChangedLabels, GrownNames, Names, Vocabulary
 from biqe.serve.live.changes import Changes, Statement, Text
 from biqe.serve.live.overlay import Triple, holds
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from biqe.errors import UnsupportedQuery
-from biqe.links.targets import Targets, refuse_unknown
+from biqe.links.structures import Targets, refuse_unknown
 
 
 def test_gold_entities_stand_in_for_answers():

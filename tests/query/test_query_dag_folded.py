@@ -10,7 +10,7 @@ from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bound import HIDDEN, TARGET, BoundQuery
-from biqe.query.fold import folded, reduced
+from biqe.query.dag import folded, reduced
 
 ENTITIES, RELATIONS, NODES = 5, 2, 6
 NAMES = Vocabulary([f"e{n}" for n in range(ENTITIES)], [f"r{n}" for n in range(RELATIONS)])

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biqe.mine.signatures import signatures, unseen
+from biqe.mine.walks import signatures, unseen
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 3)), max_size=30), st.integers(0, 30))

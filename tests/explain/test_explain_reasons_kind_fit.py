@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biqe.explain.kind_fit import CLEARLY, kind_fit
+from biqe.explain.reasons import CLEARLY, kind_fit
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.triples import as_triples
 from biqe.graph.vocabulary import Vocabulary

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import biqe
-from biqe.explain.kind_fit import kind_fit
-from biqe.suggest import search
+from biqe.explain.reasons import kind_fit
+from biqe.suggest import likeliest
 
 LIKELY = np.log(2e-3)
 """Far enough above what the search leaves out."""
@@ -40,8 +40,8 @@ def is_like_others(links, entity, direction, counted):
 @pytest.mark.parametrize("count", [1, 7, 400])
 def test_what_is_found_is_what_judging_every_pair_finds(town, graph, relation, count):
     links = getattr(town, graph).predictor.links
-    best = search.Best.none(count)
-    assert search.of_relations(links, [relation], lambda r: best)
+    best = likeliest.Best.none(count)
+    assert likeliest.of_relations(links, [relation], lambda r: best)
     pairs, chances = every_missing(links, relation)
     expected = chances[chances > LIKELY][:count]
     np.testing.assert_allclose(best.chances[: len(expected)], expected, atol=1e-5)
@@ -53,8 +53,8 @@ def test_what_is_found_is_what_judging_every_pair_finds(town, graph, relation, c
 def test_of_one_entity(town, graph):
     links = getattr(town, graph).predictor.links
     for entity in (3, 40, 60, 68, links.entity_count - 1):
-        best = search.Best.none(25)
-        search.of_entity(links, entity, range(links.graph.relation_count), lambda r, best=best: best)
+        best = likeliest.Best.none(25)
+        likeliest.of_entity(links, entity, range(links.graph.relation_count), lambda r, best=best: best)
         every = [every_missing(links, relation) for relation in range(3)]
         pairs, chances = (np.concatenate([part[n] for part in every]) for n in (0, 1))
         own = (pairs[:, [0, 2]] == entity).any(axis=1) & (chances > LIKELY)
@@ -70,32 +70,32 @@ def test_ceilings_hold(town):
     for relation in range(3):
         pairs, chances = every_missing(links, relation)
         for column, direction in ((0, relation), (2, relation + R)):
-            most = search.ceilings(links, direction)
+            most = likeliest.ceilings(links, direction)
             assert (chances <= np.maximum(most, -14)[pairs[:, column]] + 1e-5).all()
-            assert most[5] == search.ceilings(links, direction, 5)[0]
+            assert most[5] == likeliest.ceilings(links, direction, 5)[0]
 
 
 def test_with_little_room_the_best_are_still_good(town, monkeypatch):
     """Where not every pair is judged, what is found is true to its probability, and near the best."""
-    monkeypatch.setattr(search, "MOST_JUDGED", 60)
+    monkeypatch.setattr(likeliest, "MOST_JUDGED", 60)
     links = town.kb.predictor.links
-    best = search.Best.none(3)
-    search.of_relations(links, [2], lambda r: best)
+    best = likeliest.Best.none(3)
+    likeliest.of_relations(links, [2], lambda r: best)
     np.testing.assert_allclose(links.of(*best.links.T), best.chances, atol=1e-5)
     _, chances = every_missing(links, 2)
     assert best.chances[-1] >= chances[60]
 
 
 def test_without_time_it_ends_early_and_says_so(town, monkeypatch):
-    monkeypatch.setattr(search, "ROWS_AT_ONCE", 1)
-    best = search.Best.none(400)
-    assert not search.of_relations(town.kb.predictor.links, [0, 1, 2], lambda r: best, end=time.monotonic())
+    monkeypatch.setattr(likeliest, "ROWS_AT_ONCE", 1)
+    best = likeliest.Best.none(400)
+    assert not likeliest.of_relations(town.kb.predictor.links, [0, 1, 2], lambda r: best, end=time.monotonic())
     assert len(best.links)
 
 
 def test_progress_reaches_the_whole(town):
     shares = []
-    search.of_relations(town.kb.predictor.links, [0, 1, 2], lambda r: search.Best.none(5), progress=shares.append)
+    likeliest.of_relations(town.kb.predictor.links, [0, 1, 2], lambda r: likeliest.Best.none(5), progress=shares.append)
     assert sum(shares) == pytest.approx(1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from numba.core.caching import _CacheLocator
 
-from biqe.graph.compiled import compiled
+from biqe.exact.plan import compiled
 
 
 def twice(number: int) -> int:

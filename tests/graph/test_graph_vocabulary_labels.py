@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biqe.errors import BadLine
-from biqe.graph.labels import Labels
 from biqe.graph.read import read_graph
+from biqe.graph.vocabulary import Labels
 
 
 @given(st.dictionaries(st.integers(0, 50), st.text().filter(str.isprintable)))

@@ -5,10 +5,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from biqe.errors import InvalidOption
 from biqe.evaluate import pictures
-from biqe.evaluate.attention import query_attention
-from biqe.evaluate.attention_picture import heat_map
+from biqe.evaluate.attention import heat_map, query_attention
 from biqe.graph.vocabulary import Vocabulary
 from biqe.query.bound import TARGET, BoundQuery
 
@@ -19,9 +17,9 @@ TOWN = Vocabulary([f"e{n}" for n in range(30)], RELATIONS, {7: "Besançon", 8: "
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn(model, vocabulary, form="svg", **options):
+def drawn(model, vocabulary, form="svg"):
     attention = query_attention(model, DAG, vocabulary)
-    return pictures.render(lambda: heat_map(attention, **options), form, "attention")
+    return pictures.render(lambda: heat_map(attention), form, "attention")
 
 
 def test_svg_is_well_formed_and_says_everything(small_biqe):
@@ -37,19 +35,6 @@ def test_svg_is_well_formed_and_says_everything(small_biqe):
     for path in root.iter(f"{SVG}path"):
         numbers = [float(number) for number in re.findall(r"-?\d+\.?\d*", path.get("d"))]
         assert 0 <= min(numbers) and max(numbers[::2]) <= width and max(numbers[1::2]) <= height
-
-
-def test_one_layer_and_one_head(small_biqe):
-    whole, layer, head = (
-        [e.text for e in ET.fromstring(drawn(small_biqe(), TOWN, **options)).iter(f"{SVG}text")]
-        for options in ({}, {"layer": 1}, {"head": 0})
-    )
-    assert any("(mean of 2 layers, mean of 2 heads)" in text for text in whole)
-    assert any("(layer 2 of 2, mean of 2 heads)" in text for text in layer)
-    assert any("(mean of 2 layers, head 1 of 2)" in text for text in head)
-    for option in ({"layer": 2}, {"head": -1}):
-        with pytest.raises(InvalidOption, match=r"must be in \[0, 2\)"):
-            drawn(small_biqe(), TOWN, **option)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biqe.predict import product as room
-from biqe.predict.product import Descent, product, top
+from biqe.predict import joint as room
+from biqe.predict.joint import Descent, product, top
 from biqe.predict.rows import Listed
 
 NONE = np.zeros((0, 2), np.int32)
