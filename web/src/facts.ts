@@ -33,7 +33,7 @@ function modelList(models: ModelFacts[]): HTMLElement {
     el("li", {},
       el("p", { class: "model-name" }, model.name, model.default && models.length > 1 && el("span", { class: "about" }, " main")),
       el("p", { class: "about" }, [model.kind !== model.name && model.kind, model.trained && `training: ${model.trained}`, model.calibrated ? "calibrated probabilities" : "probabilities not calibrated"].filter(Boolean).join(" · ")),
-      Object.keys(model.metrics).length > 0 && el("p", { class: "about" }, "On queries with several links whose answers were hidden from training:"),
+      Object.keys(model.metrics).length > 0 && el("p", { class: "about" }, "In validation, on answers that were hidden from training:"),
       el("dl", { class: "figures" }, ...figures(model)),
     );
   return el("section", { class: "card", "aria-label": "Models" }, el("h3", {}, models.length === 1 ? "Model" : "Models"),

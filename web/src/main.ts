@@ -80,7 +80,7 @@ function soon(): void {
   timer = window.setTimeout(() => void parseNow(), PAUSE);
 }
 
-async function parseNow(again = 3): Promise<void> {
+async function parseNow(again = 5): Promise<void> {
   parsing.abort();
   parsing = new AbortController();
   const { signal } = parsing;

@@ -16,10 +16,10 @@ import numpy as np
 
 from biqe.answer.answers import Row
 from biqe.answer.execute import UNLIKELY, least_listed
-from biqe.answer.result import KNOWN, PREDICTED, ShownNames, entity_term, is_blank
+from biqe.answer.result import KNOWN, PREDICTED, ShownNames, entity_term
 from biqe.answer.terms import TermRow, TermTable
 from biqe.errors import InvalidOption, UnsupportedQuery
-from biqe.exact.store import Cut, Solutions, Term, iri_of
+from biqe.exact.store import Cut, Solutions, Term, iri_of, is_blank
 from biqe.graph.knowledge_graph import Graph
 from biqe.predict.config import AskConfig
 from biqe.predict.rows import join_notes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from biqe.answer import formats
 from biqe.errors import InvalidOption
-from biqe.exact.store import Term, iri_of, node_of
+from biqe.exact.store import Term, iri_of, is_blank, node_of
 from biqe.graph.vocabulary import Vocabulary
 from biqe.graph.words import escaped_json, for_notebook, html_table, probability, visible
 from biqe.query.question import is_absolute
@@ -290,15 +290,6 @@ def number_term(value: float) -> Term:
 def entity_term(name: str) -> Term:
     """An entity of the graph, by its own name."""
     return Term("bnode" if is_blank(name) else "uri", name)
-
-
-def is_blank(name: str) -> bool:
-    """Whether the store has this name as a blank node."""
-    if not name.startswith("_:"):
-        return False
-    from pyoxigraph import BlankNode
-
-    return isinstance(node_of(name), BlankNode)
 
 
 @lru_cache(maxsize=4096)  # rows repeat their entities

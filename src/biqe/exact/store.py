@@ -179,6 +179,15 @@ def node_of(name: str) -> pyoxigraph.NamedNode | pyoxigraph.BlankNode:
     return iri_of(name)
 
 
+def is_blank(name: str) -> bool:
+    """Whether the store has this name as a blank node."""
+    if not name.startswith("_:"):
+        return False
+    from pyoxigraph import BlankNode
+
+    return isinstance(node_of(name), BlankNode)
+
+
 def blank_name(label: str) -> str:
     """The graph's name for a blank node of the store."""
     return f"_:{label.removeprefix('0_')}"

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.answer.result import ResultRows, ResultTable, TextRow, TextTable, View, data_frame, is_blank
+from biqe.answer.result import ResultRows, ResultTable, TextRow, TextTable, View, data_frame
 from biqe.errors import InvalidOption
+from biqe.exact.store import is_blank
 from biqe.graph import search
 from biqe.graph.knowledge_graph import Graph, counted
 from biqe.graph.vocabulary import Vocabulary

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from biqe.answer.result import is_blank
+from biqe.exact.store import is_blank
 from biqe.graph.knowledge_graph import Graph
 from biqe.graph.search import local_name
 from biqe.graph.words import short

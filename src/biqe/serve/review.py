@@ -9,8 +9,8 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from biqe.answer.result import is_blank
 from biqe.errors import InvalidOption
+from biqe.exact.store import is_blank
 from biqe.query.bind import find_entity, find_relation
 from biqe.query.question import written
 from biqe.serve import schemas as out

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from biqe.answer.answers import Answers, Link, Row
-from biqe.answer.result import PREDICTED, ShownNames, is_blank, value_of
+from biqe.answer.result import PREDICTED, ShownNames, value_of
 from biqe.answer.terms import TermRow, TermTable
-from biqe.exact.store import Term, iri_of
+from biqe.exact.store import Term, iri_of, is_blank
 from biqe.graph.vocabulary import Vocabulary
 from biqe.graph.words import short
 from biqe.predict.evidence import IdLink

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from biqe.answer.result import is_blank
 from biqe.exact.answers import checkpoint
+from biqe.exact.store import is_blank
 from biqe.links.probability import LinkProbability
 from biqe.query.scan import in_query
 
