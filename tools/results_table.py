@@ -26,6 +26,7 @@ README_ROWS = (
     ("q2b-fb15k237", "biqe"),
     ("q2b-fb15k237", "hybrid"),
     ("cq-fb15k237", "gqe-distmult-mp"),
+    ("cq-fb15k237", "gqe-transe-mp"),
     ("cq-fb15k237", "cqd"),
     ("cq-fb15k237", "biqe"),
     ("cq-fb15k237", "hybrid"),

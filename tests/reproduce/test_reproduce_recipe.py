@@ -11,6 +11,7 @@ from biqe.errors import InvalidOption, UnknownName, UnreadableFile
 from biqe.models import _catalogue
 from biqe.reproduce import recipe as recipes
 from biqe.reproduce.job import Job, expand
+from biqe.reproduce.work import solved_as_asked
 
 TABLES = recipes.names()
 ALL = [recipe for name in TABLES for recipe in recipes.load(name).recipes]
@@ -177,6 +178,16 @@ def test_every_model_of_a_table_has_the_same_minutes_in_all():
             if job.trains:
                 assert job.train["minutes"] + before == pytest.approx(4.0), "the user's minutes are in all, too"
                 assert job.budget == "4 min"
+
+
+@pytest.mark.parametrize(("recipe", "search", "beam"), [("hybrid", 0.0, 4), ("hybrid-search", 0.5, 8)])
+def test_a_row_is_solved_as_its_recipe_says_whatever_the_end_of_training_chose(recipe, search, beam):
+    chosen = {"search": 1.0, "search_beam": 24, "stored": "one", "by_shape": {"link": {"search": 1.0}}}
+    trained = _catalogue.build("hybrid", {"width": 16, "layers": 1, "heads": 2, "rank": 4, **chosen}, 5, 2)
+    found = solved_as_asked(Job(recipes.load("cq-fb15k237").recipe(recipe), 0), trained).config
+    assert (found.search, found.search_beam, found.stored, found.by_shape) == (search, beam, "off", {})
+    plain = Job(recipes.load("field").recipe("ours-fb15k237"), 0)
+    assert solved_as_asked(plain, trained) is trained, "what the plain command chooses is what its row shows"
 
 
 def test_a_recipe_may_start_from_a_preset(toy_recipes, monkeypatch):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -101,14 +101,24 @@ def work(job: Job, desk: Desk) -> Outcome:
         outcome.seconds["before"] = round(trained.before, 1)
     begin = time.perf_counter()
     desk.watcher.doing("evaluating")
-    model = trained.loaded.model
-    if job.recipe.solving and isinstance(model, SolvesOtherwise):
-        model = model.solving(**job.recipe.solving)
+    model = solved_as_asked(job, trained.loaded.model)
+    if model is not trained.loaded.model:
         trained = replace(trained, loaded=replace(trained.loaded, model=model))
+        outcome.config = {**outcome.config, "model": asdict(model.config)}
     use_graph(model, _known(opened, job.split))
     WORK[job.recipe.job](job, opened, trained, outcome, desk.watcher.ranked)
     outcome.seconds["evaluate"] = round(time.perf_counter() - begin, 1)
     return outcome
+
+
+def solved_as_asked(job: Job, model: Any) -> Any:
+    """``model`` with the recipe's options of solving. The end of a training chooses what ranks held-out questions best,
+    links alone perhaps; a row is what its recipe says. What ``biqe train GRAPH`` makes is left as it came out."""
+    if not isinstance(model, SolvesOtherwise) or job.train.get("links_minutes"):
+        return model
+    asked = job.settings["model_config"]
+    own = {name: asked[name] for name in model.solving_options if name in asked}
+    return model.solving(**{**own, **job.recipe.solving})
 
 
 def _rank(job: Job, opened: OpenBenchmark, trained: Trained, outcome: Outcome, progress: Progress) -> None:
