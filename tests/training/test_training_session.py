@@ -21,7 +21,8 @@ from biqe.errors import BiqeError, EmptyResult, InvalidOption, RunFailed, Vocabu
 from biqe.evaluate.pictures import BLUE
 from biqe.graph import folder as graphs
 from biqe.graph.knowledge_graph import Splits
-from biqe.graph.triples import difference
+from biqe.graph.triples import as_triples, difference
+from biqe.graph.vocabulary import Vocabulary
 from biqe.training import checkpoint, loop, session
 from biqe.training.run import Run
 
@@ -352,6 +353,13 @@ def test_a_graph_too_small_to_validate_keeps_the_last_weights_and_says_so(
     for name, tensor in kept.items():
         assert np.array_equal(last[f"model.{name}"], tensor), name
     assert "nothing yet" in (out / "run.svg").read_text()
+
+
+def test_a_graph_of_one_entity_is_refused_before_anything_is_written(tmp_path, capsys):
+    graphs.save(Splits(Vocabulary(["a"], ["knows"], {}), as_triples([(0, 0, 0)])), tmp_path / "g")
+    assert main(["train", str(tmp_path / "g"), "--minutes", "0.05", "--out", str(tmp_path / "run")]) == 2
+    assert "a graph of one entity has nothing to predict" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_command_trains_without_validation(small_graph, tmp_path, capsys):

@@ -143,6 +143,10 @@ def start(
 
     def prepare() -> _Prepared:
         place, whole = open_graph(graph)
+        if len(whole.vocabulary.entities) < 2:
+            raise EmptyResult(
+                "a graph of one entity has nothing to predict", hint="import a graph that has links between entities"
+            )
         options = dict(model_options or {})
         if train_config.links_minutes:
             entities, begun = len(whole.vocabulary.entities), (start_from or continues) is not None
