@@ -88,8 +88,8 @@ class Average:
 
 @dataclass(frozen=True)
 class RecipeResults:
-    """One recipe and what we found, if anything; first what comes closest to the recipe as it stands, and the newest of
-    what is equally close: rounds of equal minutes are run together."""
+    """One recipe and what we found, if anything; first what comes closest to the recipe as it stands, its minutes last,
+    and the newest of what is equally close."""
 
     recipe: Recipe
     averages: tuple[Average, ...]
@@ -151,13 +151,16 @@ def _recipe_results(recipe: Recipe, results: Sequence[Result]) -> RecipeResults:
     return RecipeResults(recipe, tuple(sorted(averages, key=lambda average: _distance(recipe, average))))
 
 
-def _distance(recipe: Recipe, average: Average) -> tuple[bool, ...]:
-    """What speaks against showing an average first: quick, a sample of the queries, other settings, another length."""
+def _distance(recipe: Recipe, average: Average) -> tuple[float, ...]:
+    """What speaks against showing an average first: quick, a sample of the queries, other settings, and how many minutes
+    its training is off the recipe's."""
     train = average.settings.get("train", {})
-    other = any(train.get(name) != value for name, value in recipe.train.items())
+    lengths = {"minutes", "links_minutes"}
+    other = any(train.get(name) != value for name, value in recipe.train.items() if name not in lengths)
+    off = abs((train.get("minutes") or 0.0) - (recipe.train.get("minutes") or 0.0))
     sampled = bool(average.settings.get("sample"))
     stale = average.of_other_queries or bool(average.changed)
-    return average.quick, sampled, stale, average.settings.get("split") != "test", other
+    return average.quick, sampled, stale, average.settings.get("split") != "test", other, off
 
 
 def _changed(recipe: Recipe, average: Average) -> dict[str, Any]:
