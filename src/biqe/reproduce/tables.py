@@ -152,8 +152,8 @@ def _recipe_results(recipe: Recipe, results: Sequence[Result]) -> RecipeResults:
 
 
 def _distance(recipe: Recipe, average: Average) -> tuple[float, ...]:
-    """What speaks against showing an average first: quick, a sample of the queries, other settings, and how many minutes
-    its training is off the recipe's."""
+    """What speaks against showing an average first: quick, a sample of the queries, other settings, and minutes of
+    training that differ from the recipe's."""
     train = average.settings.get("train", {})
     lengths = {"minutes", "links_minutes"}
     other = any(train.get(name) != value for name, value in recipe.train.items() if name not in lengths)
