@@ -65,7 +65,7 @@ def test_an_interrupt_keeps_what_was_learnt(graph: biqe.Graph, tmp_path: Path, m
 
     monkeypatch.setattr("biqe.knowledge_base.training.progress", lambda wanted: Impatient())
     kb = train(graph, out=tmp_path / "run", minutes=20, threads=1)
-    assert any("interrupted" in line and "biqe.open" in line for line in said)
+    assert any("interrupted" in line for line in said)
     answers = kb.ask(QUERY, top=3)
     assert answers.predicted and answers.predicted[0].missing[0].probability is not None
     assert (tmp_path / "run" / "links" / "checkpoints").is_dir(), "biqe train --resume can finish it"

@@ -738,7 +738,7 @@ def test_an_error_is_shown_at_its_place(visit, pictures):
 
 
 def test_errors_wait_and_move_nothing(visit):
-    page = visit(link(QUERY))
+    page = visit(link(QUERY), timezone_id="UTC")  # in a context of its own: all pages of a context have one clock
     expect(predicted(page)).to_have_count(20)
     before = page.locator("#go").bounding_box()
     editor(page).click()
@@ -771,9 +771,16 @@ def test_a_server_that_is_busy_or_gone_is_told_and_tried_again(visit):
     page.route("**/api/ask", lambda route: route.abort())
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_role("alert").filter(has_text="does not answer")).to_be_visible()
-    page.route("**/api/parse", lambda route: route.fulfill(**answer), times=1)
+    refused: list[object] = []
+
+    def refuse(route):
+        refused.append(route)
+        route.fulfill(**answer)
+
+    page.route("**/api/parse", refuse, times=1)
     write(page, "SELECT ?x WHERE { ?x :borders :Italy }")
     expect(page.locator("#drawing .vertex.entity[data-entity=Italy]")).to_be_visible()
+    assert refused, "what is drawn was asked for twice"
 
 
 def test_a_question_under_way_is_seen_and_can_be_stopped(visit):
