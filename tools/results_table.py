@@ -50,7 +50,8 @@ HEAD = """# Results
   time the training took *in all*, that of a link predictor which a model begins with included. Models are kept by
   validation queries, so ours on the validation split are a little too good.
 - **CQ and Paths are a first round**: every model of a table had the same minutes in all, 2 on FB15k-237 and 1 on
-  WN18RR, of one core; one seed; every figure on the test split. So little time says which model learns faster, not
+  WN18RR, of one core; one seed; every figure on the test split. On cq-fb15k237, BiQE and GQE-DistMult-MP also had
+  15 minutes, BiQE in single precision. So little time says which model learns faster, not
   how far it comes: the commands above the tables train 30 and 15 minutes. The processor multiplies bfloat16, so
   training did ([what that is worth](docs/decisions/0023-bfloat16.md)); ranking is in single precision. Compare rows
   of equal minutes; those that say `precision=single` are older. Times a query (ms/query) are by the clock on the
