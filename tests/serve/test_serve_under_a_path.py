@@ -13,7 +13,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+FETCHED = Path(__file__).parents[2] / "build" / "proxies" / "usr" / "sbin"
+"""Where ``make proxies`` puts it."""
+NGINX = shutil.which("nginx") or shutil.which("nginx", path=f"/usr/sbin:{FETCHED}")
 pytestmark = pytest.mark.skipif(NGINX is None, reason="no nginx here")
 QUERY = "SELECT ?city WHERE { ?city :located_on :Rhine }"
 
